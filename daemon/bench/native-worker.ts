@@ -18,7 +18,7 @@ import type { SendWR } from '#contract/verbs/work-request';
 import { connectDaemon } from '#verbs-api/index';
 import { createNative } from '#verbs-api/native/native-provider';
 import { serveCalls } from './channel.ts';
-import type { RemoteMemory } from './verbs-traffic.ts';
+import type { BenchMemory } from './verbs-traffic.ts';
 import type { Meeting } from './verbs-worker.ts';
 
 export interface BatchTimes {
@@ -172,7 +172,7 @@ async function connect({ address, port }: Meeting, depth: number): Promise<Sende
   };
 }
 
-function remotePlace(privateData: Uint8Array): RemoteMemory {
+function remotePlace(privateData: Uint8Array): BenchMemory {
   if (privateData.length < PLACE_BYTES) throw new Error('the peer sent no address to write to');
   const place = new DataView(privateData.buffer, privateData.byteOffset, PLACE_BYTES);
   return { address: place.getBigUint64(0), rkey: place.getUint32(8) };

@@ -14,7 +14,7 @@ import type { RawSctpMethods } from './raw-sctp-worker.ts';
 import type { RawTcpMethods } from './raw-tcp-worker.ts';
 import type { RawUdpMethods } from './raw-udp-worker.ts';
 import type { RpcMethods } from './rpc-worker.ts';
-import type { RemoteMemory } from './verbs-traffic.ts';
+import type { BenchMemory } from './verbs-traffic.ts';
 import type { Meeting, ProviderChoice, VerbsMethods } from './verbs-worker.ts';
 
 const ACTIVE_ADDRESS = '127.0.0.2';
@@ -54,7 +54,7 @@ export interface VerbsPair {
   /** Where the passive side listens. */
   readonly meeting: Meeting;
   /** The passive side's memory. */
-  readonly remote: RemoteMemory;
+  readonly remote: BenchMemory;
 }
 
 /** A client of the native bridge, over an emulated device, and the address of a peer to write to. */

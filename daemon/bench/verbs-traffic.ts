@@ -15,7 +15,7 @@ import type { ConnectionId, Context, CQ, MR, PD, QP } from '#contract/verbs/prov
 import type { RecvWR, SendWR } from '#contract/verbs/work-request';
 
 /** The location of a twin's memory. */
-export interface RemoteMemory {
+export interface BenchMemory {
   readonly address: bigint;
   readonly rkey: number;
 }
@@ -89,7 +89,7 @@ export class VerbsTraffic {
   }
 
   /** The region, for the twin's RDMA Writes. */
-  get memory(): RemoteMemory {
+  get memory(): BenchMemory {
     return { address: this.#region.address, rkey: this.#region.rkey };
   }
 
@@ -106,7 +106,7 @@ export class VerbsTraffic {
   }
 
   /** Sends `count` RDMA Writes of `writeBytes`, `batch` per post, and waits until the twin has all. */
-  async write(remote: RemoteMemory, writeBytes: number, count: number, batch: number) {
+  async write(remote: BenchMemory, writeBytes: number, count: number, batch: number) {
     const places = Math.max(1, Math.min(batch, Math.floor(WRITE_WINDOW_BYTES / writeBytes)));
     const requests: SendWR[] = Array.from({ length: batch }, (_, index) => {
       const offset = (index % places) * writeBytes;

@@ -5,7 +5,7 @@ import type { ConnectionId, Context, CQ, PD, Provider } from '#contract/verbs/pr
 import { connectDaemon } from '#verbs-api/index';
 import { createEmbedded } from '../embedded/embedded-provider.ts';
 import { serveCalls } from './channel.ts';
-import { type RemoteMemory, VerbsTraffic } from './verbs-traffic.ts';
+import { type BenchMemory, VerbsTraffic } from './verbs-traffic.ts';
 
 /** The RNIC of a worker. */
 export type ProviderChoice =
@@ -50,7 +50,7 @@ const methods = {
   },
 
   /** Accepts one connection; returns the location of its memory. */
-  async accept(_: undefined): Promise<RemoteMemory> {
+  async accept(_: undefined): Promise<BenchMemory> {
     const id = await nextRequest();
     traffic = await VerbsTraffic.create(opened().context, opened().pd, id);
     await id.accept({});
@@ -58,7 +58,7 @@ const methods = {
   },
 
   /** Connects to the twin; returns the location of its memory. */
-  async connect({ address, port }: Meeting): Promise<RemoteMemory> {
+  async connect({ address, port }: Meeting): Promise<BenchMemory> {
     const id = await opened().provider.createId();
     await id.resolveAddr({ address, port });
     traffic = await VerbsTraffic.create(opened().context, opened().pd, id);
@@ -90,7 +90,7 @@ const methods = {
 
   /** Seconds that the writes took. */
   async write(argument: {
-    remote: RemoteMemory;
+    remote: BenchMemory;
     writeBytes: number;
     count: number;
     batch: number;

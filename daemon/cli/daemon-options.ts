@@ -1,7 +1,7 @@
 /** Options that describe a daemon, shared by the commands that start one: `start` and `run`. */
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { NETWORKS } from '#contract/protocol/ipc-admin';
-import type { DaemonOptions } from '../main/config.ts';
+import type { DaemonConfigInput } from '../main/config.ts';
 import {
   collectDevice,
   type GivenDevice,
@@ -22,13 +22,13 @@ const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'];
 export interface DaemonArguments extends WireArguments {
   readonly device?: readonly GivenDevice[];
   readonly config?: string;
-  readonly logLevel?: NonNullable<DaemonOptions['logLevel']>;
-  readonly logFormat?: NonNullable<DaemonOptions['logFormat']>;
+  readonly logLevel?: NonNullable<DaemonConfigInput['logLevel']>;
+  readonly logFormat?: NonNullable<DaemonConfigInput['logFormat']>;
   readonly logFile?: string;
   readonly fault?: readonly GivenFault[];
-  readonly memoryTier?: NonNullable<DaemonOptions['memoryTiers']>;
-  readonly network?: NonNullable<DaemonOptions['network']>;
-  readonly loopback?: NonNullable<DaemonOptions['loopback']>;
+  readonly memoryTier?: NonNullable<DaemonConfigInput['memoryTiers']>;
+  readonly network?: NonNullable<DaemonConfigInput['network']>;
+  readonly loopback?: NonNullable<DaemonConfigInput['loopback']>;
   readonly http?: HttpPlace;
   readonly httpTokenFile?: string;
   readonly httpNoToken?: boolean;

@@ -4,7 +4,7 @@ import type { NetworkReach } from '#contract/protocol/ipc-admin';
 import { CommandFailure, failureText, fileFailureText, usageFailure } from '../console/failure.ts';
 import {
   type DaemonConfig,
-  type DaemonOptions,
+  type DaemonConfigInput,
   fieldOf,
   parseDaemonConfig,
 } from '../main/config.ts';
@@ -16,11 +16,11 @@ import { checkedFault, type GivenFault } from './control/fault.ts';
 import type { DaemonArguments } from './daemon-options.ts';
 import { placeOfField, syntaxFault } from './json-field.ts';
 
-type HttpOptions = NonNullable<DaemonOptions['http']>;
-type DeviceOptions = NonNullable<DaemonOptions['devices']>[number];
+type HttpOptions = NonNullable<DaemonConfigInput['http']>;
+type DeviceOptions = NonNullable<DaemonConfigInput['devices']>[number];
 
 export interface DaemonSettings {
-  readonly options: DaemonOptions;
+  readonly options: DaemonConfigInput;
   readonly config: DaemonConfig;
   /** The error to report if starting the daemon fails with `error`: it may concern an option. */
   failure(error: unknown): unknown;
@@ -33,7 +33,7 @@ export interface DaemonSettings {
  */
 export function daemonSettings(
   given: DaemonArguments,
-  own: Pick<DaemonOptions, 'socketPath' | 'native' | 'logLevel'>,
+  own: Pick<DaemonConfigInput, 'socketPath' | 'native' | 'logLevel'>,
   network: NetworkReach,
 ): DaemonSettings {
   const file = given.config === undefined ? undefined : readConfigFile(given.config);
@@ -62,10 +62,10 @@ export function openLog(file: string | undefined, format: DaemonConfig['logForma
 interface ConfigFile {
   readonly path: string;
   readonly text: string;
-  readonly options: DaemonOptions;
+  readonly options: DaemonConfigInput;
 }
 
-function checkedConfig(options: DaemonOptions, file: ConfigFile | undefined): DaemonConfig {
+function checkedConfig(options: DaemonConfigInput, file: ConfigFile | undefined): DaemonConfig {
   try {
     return parseDaemonConfig(options);
   } catch (error) {
@@ -76,12 +76,12 @@ function checkedConfig(options: DaemonOptions, file: ConfigFile | undefined): Da
 /** Adds the file and the position in it to an error about an option of the file. */
 function optionFailure(
   error: unknown,
-  options: DaemonOptions,
+  options: DaemonConfigInput,
   file: ConfigFile | undefined,
 ): CommandFailure {
   if (file === undefined) return new CommandFailure(failureText(error), { cause: error });
   const field = fieldOf(error);
-  const name = field?.[0] as keyof DaemonOptions | undefined;
+  const name = field?.[0] as keyof DaemonConfigInput | undefined;
   // The option may come from the command line.
   const own = name !== undefined && file.options[name] === options[name];
   const place = own && field !== undefined ? `:${placeOfField(file.text, field)}` : '';
@@ -89,10 +89,10 @@ function optionFailure(
 }
 
 /** The options of the file, overridden by the command line. */
-function daemonOptions(given: DaemonArguments, file: DaemonOptions): DaemonOptions {
+function daemonOptions(given: DaemonArguments, file: DaemonConfigInput): DaemonConfigInput {
   const { device, logLevel, logFormat, fault, memoryTier, network, loopback } = given;
   const http = httpOptions(given, file.http);
-  const options: DaemonOptions = {
+  const options: DaemonConfigInput = {
     ...file,
     ...(device === undefined ? {} : { devices: device.map(deviceOptions) }),
     ...(logLevel === undefined ? {} : { logLevel }),
@@ -125,15 +125,18 @@ function daemonOptions(given: DaemonArguments, file: DaemonOptions): DaemonOptio
 
 /** Adds to the faults of the file; a value that is no list is rejected later. */
 function withFaults(
-  inFile: DaemonOptions['faults'],
+  inFile: DaemonConfigInput['faults'],
   given: readonly GivenFault[],
-): NonNullable<DaemonOptions['faults']> {
+): NonNullable<DaemonConfigInput['faults']> {
   if (inFile !== undefined && !Array.isArray(inFile)) return inFile;
   return [...(inFile ?? []), ...given.map(checkedFault)];
 }
 
 /** HTTP options of the command line, merged over those of the file; undefined if there are none. */
-function httpOptions(given: DaemonArguments, file: DaemonOptions['http']): HttpOptions | undefined {
+function httpOptions(
+  given: DaemonArguments,
+  file: DaemonConfigInput['http'],
+): HttpOptions | undefined {
   const { http, httpTokenFile, httpNoToken, httpHostName } = given;
   const named = [http, httpTokenFile, httpNoToken, httpHostName];
   if (named.every((option) => option === undefined)) return file;

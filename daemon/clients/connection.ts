@@ -27,7 +27,7 @@ interface SocketOptions extends SocketConstructorOpts {
   readonly writableHighWaterMark: number;
 }
 
-export class Connection implements InputAccount {
+export class ProgramConnection implements InputAccount {
   readonly #peer: PeerProcess;
   /** Closes the handle of the peer's process, unless it belongs to another connection. */
   readonly #releasePeer: () => void;
@@ -66,7 +66,7 @@ export class Connection implements InputAccount {
     readBuffer: Uint8Array,
     unreadMaxBytes: number,
     distinguishesUsers: boolean,
-  ): Connection {
+  ): ProgramConnection {
     const fd = descriptorOf(accepted);
     if (fd === undefined) throw new Error('an accepted socket without a descriptor');
     let current = (): number | undefined => fd;
@@ -74,7 +74,13 @@ export class Connection implements InputAccount {
     // A server's sockets allocate a buffer for each read; one made from a descriptor need not.
     const own = duplicateDescriptor(fd);
     accepted.destroy();
-    const connection = new Connection(own, peer, () => peer.close(), readBuffer, unreadMaxBytes);
+    const connection = new ProgramConnection(
+      own,
+      peer,
+      () => peer.close(),
+      readBuffer,
+      unreadMaxBytes,
+    );
     current = () => connection.fd;
     return connection;
   }
@@ -88,8 +94,14 @@ export class Connection implements InputAccount {
     peer: PeerProcess,
     readBuffer: Uint8Array,
     unreadMaxBytes: number,
-  ): Connection {
-    const connection = new Connection(own, peer, () => undefined, readBuffer, unreadMaxBytes);
+  ): ProgramConnection {
+    const connection = new ProgramConnection(
+      own,
+      peer,
+      () => undefined,
+      readBuffer,
+      unreadMaxBytes,
+    );
     connection.isPaired = true;
     return connection;
   }

@@ -9,7 +9,7 @@ import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import { closeDescriptor, duplicateDescriptor } from '#native-bridge/libc/descriptor';
 import { SystemCallError } from '#native-bridge/libc/libc';
 import { sendDescriptor, shutdownSocket, unreadMemory } from '#native-bridge/libc/unix-socket';
-import type { Connection } from './connection.ts';
+import type { ProgramConnection } from './connection.ts';
 import type { DaemonBudget, UserShare } from './objects/daemon-budget.ts';
 
 /** Interval between checks of connections that have ended. */
@@ -34,7 +34,7 @@ interface Flight {
 
 export class DescriptorsInFlight {
   readonly #budget: DaemonBudget | undefined;
-  readonly #flights = new Map<Connection, Flight>();
+  readonly #flights = new Map<ProgramConnection, Flight>();
   /** Flights of ended connections. */
   readonly #left = new Set<Flight & { readonly copy: number }>();
   #timer: NodeJS.Timeout | undefined;
@@ -55,7 +55,7 @@ export class DescriptorsInFlight {
    * Sends bytes with a descriptor, at most `most` in flight for a connection. Throws `VerbsError`
    * EMFILE without sending anything; `IpcFormatError` if the client does not read.
    */
-  send(connection: Connection, bytes: Uint8Array, descriptor: number, most: number): void {
+  send(connection: ProgramConnection, bytes: Uint8Array, descriptor: number, most: number): void {
     const { fd, congested } = connection;
     if (fd === undefined) return;
     if (congested) throw new IpcFormatError('the client does not read replies');
@@ -87,7 +87,7 @@ export class DescriptorsInFlight {
     this.#flights.clear();
   }
 
-  #flightOf(connection: Connection): Flight {
+  #flightOf(connection: ProgramConnection): Flight {
     const known = this.#flights.get(connection);
     if (known !== undefined) return known;
     const share = this.#budget?.of(connection.credentials.uid);

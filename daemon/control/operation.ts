@@ -9,7 +9,7 @@ import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
 import type { ControlTarget } from './target.ts';
 
 /** The rights of a caller. */
-export interface Caller {
+export interface Operator {
   /** May change state, not only read it. */
   readonly mayChange: boolean;
   /**
@@ -22,7 +22,7 @@ export interface Caller {
 }
 
 /** The daemon's own user. */
-export const OWNER: Caller = { mayChange: true, isOwner: true };
+export const OWNER: Operator = { mayChange: true, isOwner: true };
 
 /** One operation: its request, reply and implementation. */
 export interface Operation<N extends ControlOperationName> {
@@ -41,7 +41,7 @@ export interface Operation<N extends ControlOperationName> {
   readonly run: (
     target: ControlTarget,
     request: ControlRequest<N>,
-    caller: Caller,
+    caller: Operator,
   ) => ControlReply<N> | Promise<ControlReply<N>>;
 }
 

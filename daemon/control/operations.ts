@@ -9,7 +9,7 @@ import {
 import { VerbsError } from '#contract/verbs/errors';
 import { faultId, faultSpec, faultStatus } from './fault-schemas.ts';
 import { inputFault } from './input-fault.ts';
-import { type Caller, ControlError, type Operation } from './operation.ts';
+import { ControlError, type Operation, type Operator } from './operation.ts';
 import {
   clientStatus,
   connectionFilter,
@@ -139,7 +139,7 @@ export async function executeOperation<N extends ControlOperationName>(
   target: ControlTarget,
   name: N,
   request: unknown,
-  caller: Caller,
+  caller: Operator,
 ): Promise<ControlReply<N>> {
   const operation: Operation<N> = OPERATIONS[name];
   const changes = CONTROL_ROUTES[name].method !== 'GET';
@@ -166,7 +166,7 @@ export async function executeNamed(
   target: ControlTarget,
   name: unknown,
   request: unknown,
-  caller: Caller,
+  caller: Operator,
 ): Promise<ControlReply<ControlOperationName>> {
   if (!isOperationName(name)) throw new VerbsError('EOPNOTSUPP', 'unknown operation');
   return await executeOperation(target, name, request, caller);

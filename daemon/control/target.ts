@@ -7,6 +7,7 @@ import type {
   ConnectionSummary,
   ObjectFilter,
   ObjectSummaries,
+  PhaseCount,
   ResetReport,
 } from '#contract/protocol/control';
 import type { FaultSpec, FaultStatus } from '#contract/protocol/faults';
@@ -14,13 +15,6 @@ import type { ClientStatus, DaemonStatus, DeviceStatus } from '#contract/protoco
 import type { RefusalCount, RefusalFilter, RefusalList } from '#contract/protocol/refusals';
 import type { TraceRequest, TraceSample } from '#contract/protocol/trace-sample';
 import type { Histogram, OperationTimes } from './operation-times.ts';
-
-/** Connections of a device in a phase. */
-export interface ConnectionCount {
-  readonly device: string;
-  readonly phase: ConnectionSummary['phase'];
-  readonly count: number;
-}
 
 export interface ControlTarget {
   readonly version: string;
@@ -41,7 +35,7 @@ export interface ControlTarget {
   /** The connections that match the filter. */
   connections(filter: ConnectionFilter): readonly ConnectionSummary[];
   /** Counts all connections, without a summary of each. */
-  connectionCounts(): readonly ConnectionCount[];
+  connectionCounts(): readonly PhaseCount[];
   /**
    * Adds a fault whose fields are consistent. Throws `ControlError` naming a field that is invalid
    * here: no such device, or a peer that is not an address.

@@ -12,7 +12,7 @@ import { Conduit, type ConduitHost } from './conduit.ts';
 import type { EventLoop } from './event-loop.ts';
 import type { IdNetwork } from './host-network.ts';
 import type { Dial, Link } from './links/link.ts';
-import { TransportError } from './links/network.ts';
+import { NetworkError } from './links/network.ts';
 import { TappedLink } from './links/tapped-link.ts';
 import type { HostObserver } from './observer.ts';
 import type { TurnShares } from './turn-share.ts';
@@ -146,7 +146,7 @@ export class Conduits {
     try {
       dial = port.dial(remote, connected, failed, id.program);
     } catch (error) {
-      if (!(error instanceof TransportError)) throw error;
+      if (!(error instanceof NetworkError)) throw error;
       port.release();
       this.#manager.handleDialFailed(endpoint, error.code, now);
       return;

@@ -1,4 +1,5 @@
 /** Connections as `status` shows them, on either wire. */
+import type { PhaseCount } from '#contract/protocol/control';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { EndpointPhase } from '../iwarp/cm/endpoint.ts';
 import type { CmConnection } from '../roce/cm/cm-connection.ts';
@@ -15,13 +16,6 @@ export interface ConnectionStatus {
   readonly qpNum: number | undefined;
 }
 
-/** How many connections of a device are in a phase. */
-export interface ConnectionCount {
-  readonly device: string;
-  readonly phase: EndpointPhase;
-  readonly count: number;
-}
-
 /** Counts connections by device and phase. */
 export class ConnectionCounts {
   readonly #byDevice = new Map<string, Map<EndpointPhase, number>>();
@@ -35,7 +29,7 @@ export class ConnectionCounts {
     phases.set(phase, (phases.get(phase) ?? 0) + 1);
   }
 
-  all(): ConnectionCount[] {
+  all(): PhaseCount[] {
     return [...this.#byDevice].flatMap(([device, phases]) => {
       return [...phases].map(([phase, count]) => ({ device, phase, count }));
     });

@@ -13,13 +13,13 @@ import type {
 import type { WROpcode } from '#contract/verbs/enums';
 import type { CmDevice } from '../iwarp/cm/cm-types.ts';
 import { Nic } from '../rnic/nic.ts';
-import type { DeviceBackend } from './device-backend.ts';
 import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
 import type { DeviceKind } from './device-kind.ts';
 import { deviceKind } from './device-kinds.ts';
 import type { RoceDeviceParts } from './roce/roce-device-parts.ts';
 import type { PortHost, RocePort } from './roce/roce-port.ts';
 import type { RoceVerbs } from './roce/roce-verbs.ts';
+import type { ServedDevice } from './served-device.ts';
 
 /** Reported as firmware version; the version of the package. */
 const FIRMWARE_VERSION = '0.1.0';
@@ -35,7 +35,7 @@ export interface RoceHost extends PortHost {
   readonly roceParts: RoceDeviceParts;
 }
 
-export class EmulatedDevice implements DeviceBackend {
+export class EmulatedDevice implements ServedDevice {
   readonly name: string;
   readonly transport: DeviceTransport;
   readonly info: DeviceInfo;

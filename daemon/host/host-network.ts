@@ -7,7 +7,7 @@ import type { HostNetwork, NoRoute, PortInUse } from '../iwarp/cm/cm-host.ts';
 import type { CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
 import { isolatedText } from './links/isolated-text.ts';
 import type { Link } from './links/link.ts';
-import { type LinkPort, type Network, TransportError } from './links/network.ts';
+import { type LinkPort, type Network, NetworkError } from './links/network.ts';
 import { portClash } from './port-clash.ts';
 
 /** What a network uses from its host. */
@@ -197,7 +197,7 @@ export class IdNetwork implements HostNetwork {
   /** The port held for `id`, reopened if its option has changed. */
   #ready(id: CmId): LinkPort {
     const held = this.#ports.get(id);
-    if (held === undefined) throw new TransportError('EINVAL', 'no port is held');
+    if (held === undefined) throw new NetworkError('EINVAL', 'no port is held');
     if (held.afOnly === id.afOnly) return held.port;
     const anew = this.#hold(id, held.port);
     this.#ports.set(id, anew);
@@ -228,7 +228,7 @@ function answered<T extends object>(call: () => T): T | { readonly error: ErrnoC
     return call();
   } catch (error) {
     if (isVerbsError(error)) return { error: error.code };
-    if (!(error instanceof TransportError)) throw error;
+    if (!(error instanceof NetworkError)) throw error;
     return { error: isErrnoCode(error.code) ? error.code : 'EIO' };
   }
 }

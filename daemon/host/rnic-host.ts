@@ -6,6 +6,7 @@
  * errors of peers are reported as events and notices.
  */
 import type { Micros } from '#base/time';
+import type { PhaseCount } from '#contract/protocol/control';
 import { CMEventType } from '#contract/verbs/enums';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { ConnectionFacts, Fault } from '../faults/fault.ts';
@@ -18,12 +19,10 @@ import type { CQ } from '../rnic/queues/completion-queue.ts';
 import type { Conduit } from './conduit.ts';
 import {
   type ConnectionChoice,
-  type ConnectionCount,
   ConnectionCounts,
   type ConnectionStatus,
 } from './connection-status.ts';
 import { type CrcEngine, chooseCrcEngine } from './crc-engine.ts';
-import type { DeviceHost } from './device-backend.ts';
 import {
   checkedDevices,
   DEFAULT_DEVICE,
@@ -46,6 +45,7 @@ import type { MulticastGroups } from './roce/multicast-groups.ts';
 import type { RoceNetworkParts } from './roce/roce-network-parts.ts';
 import type { RoceParts } from './roce/roce-parts.ts';
 import { type PacketDestination, RoceSide } from './roce/roce-side.ts';
+import type { DeviceHost } from './served-device.ts';
 import { inSlices } from './slices.ts';
 import type { CarrierModule, StreamCarrier } from './stream-carrier.ts';
 import { TcpCarrier } from './tcp-carrier.ts';
@@ -249,7 +249,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
   }
 
   /** Counts them by device and phase. */
-  connectionCounts(): ConnectionCount[] {
+  connectionCounts(): PhaseCount[] {
     const counts = new ConnectionCounts();
     for (const side of this.#sides) {
       for (const { device, phase } of side.connections(() => true)) counts.add(device, phase);

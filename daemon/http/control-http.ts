@@ -1,12 +1,12 @@
 /** Serves the control plane over HTTP. */
-import { type Caller, OWNER } from '../control/operation.ts';
+import { type Operator, OWNER } from '../control/operation.ts';
 import type { ControlTarget } from '../control/target.ts';
 import { HttpServer, type HttpServerOptions } from './http-server.ts';
 
 /**
  * The caller on a server without a token: may do everything except see secrets of other programs.
  */
-const ANYONE: Caller = { mayChange: true, isOwner: false };
+const ANYONE: Operator = { mayChange: true, isOwner: false };
 
 /**
  * Serves the control plane. The token identifies the owner: a server without one does not show

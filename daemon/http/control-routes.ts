@@ -1,5 +1,5 @@
 /** The HTTP routes of the control plane. */
-import { type Caller, OWNER } from '../control/operation.ts';
+import { type Operator, OWNER } from '../control/operation.ts';
 import type { ControlTarget } from '../control/target.ts';
 import { healthRoutes } from './health-routes.ts';
 import type { HttpRoute } from './http-route.ts';
@@ -8,7 +8,7 @@ import { openApiRoute } from './openapi.ts';
 import { operationRoutes } from './operation-routes.ts';
 import { pageRoute } from './page-route.ts';
 
-export function controlRoutes(target: ControlTarget, caller: Caller = OWNER): HttpRoute[] {
+export function controlRoutes(target: ControlTarget, caller: Operator = OWNER): HttpRoute[] {
   const routes = [
     pageRoute(),
     ...healthRoutes(target),

@@ -3,11 +3,12 @@
  * (`/sys/class/infiniband/…/hw_counters`, such as `iwOutRdmaWrites`) use its name.
  */
 import { Counter, Gauge, Registry } from 'prom-client';
+import type { PhaseCount } from '#contract/protocol/control';
 import { DEVICE_COUNTERS, PORT_COUNTERS } from '#contract/protocol/device-counters';
 import type { DaemonStatus, DeviceStatus } from '#contract/protocol/ipc-admin';
 import type { RefusalCount } from '#contract/protocol/refusals';
 import type { Histogram, OperationTimes } from '../control/operation-times.ts';
-import type { ConnectionCount, ControlTarget } from '../control/target.ts';
+import type { ControlTarget } from '../control/target.ts';
 import type { RouteReply } from './http-route.ts';
 
 /** The current value of every metric. */
@@ -21,7 +22,7 @@ export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
 }
 
 /** Creates a registry for each scrape, so an object's metric disappears with the object. */
-function collect(status: DaemonStatus, connections: readonly ConnectionCount[]): Registry {
+function collect(status: DaemonStatus, connections: readonly PhaseCount[]): Registry {
   const registry = new Registry();
   const gauge = (name: string, help: string, labelNames: readonly string[] = []) => {
     return new Gauge({ name, help, labelNames: [...labelNames], registers: [registry] });
@@ -118,7 +119,7 @@ function addTo(sums: Map<string, number>, key: string, value = 0): void {
 function addConnections(
   gauge: MakeGauge,
   devices: readonly DeviceStatus[],
-  connections: readonly ConnectionCount[],
+  connections: readonly PhaseCount[],
 ): void {
   const counts = gauge('iwarpd_connections', 'Connections, by device and phase', [
     'device',

@@ -1,7 +1,7 @@
 /** Routes of the operations: requests from path, query and body; replies as JSON. */
 import { z } from 'zod';
 import { CONTROL_ROUTES, type ControlOperationName } from '#contract/protocol/control';
-import { type Caller, ControlError } from '../control/operation.ts';
+import { ControlError, type Operator } from '../control/operation.ts';
 import { executeOperation, OPERATIONS } from '../control/operations.ts';
 import type { ControlTarget } from '../control/target.ts';
 import { HttpRefusal, statusOfCode } from './http-refusal.ts';
@@ -10,7 +10,7 @@ import { type HttpRoute, jsonReply } from './http-route.ts';
 const OPERATION_NAMES = Object.keys(OPERATIONS) as ControlOperationName[];
 
 /** One route per operation, executed as `caller`. */
-export function operationRoutes(target: ControlTarget, caller: Caller): HttpRoute[] {
+export function operationRoutes(target: ControlTarget, caller: Operator): HttpRoute[] {
   return OPERATION_NAMES.map((name) => {
     const { method, path } = CONTROL_ROUTES[name];
     const typeOf = fieldTypes(name);

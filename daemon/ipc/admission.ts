@@ -6,7 +6,7 @@
 import { Role } from '#contract/protocol/ipc-frames';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import { isReserved, reservedText } from '#native-bridge/libc/descriptor-limit';
-import type { Connection } from '../clients/connection.ts';
+import type { ProgramConnection } from '../clients/connection.ts';
 import { type DaemonBudget, takeFor, type UserShare } from '../clients/objects/daemon-budget.ts';
 import { isTrusted } from '../clients/trusted-user.ts';
 
@@ -27,11 +27,11 @@ interface AdmissionOptions {
 export class Admission {
   readonly #options: AdmissionOptions;
   /** Reserved connections, each with the reason to refuse it other roles. */
-  readonly #reserved = new Map<Connection, VerbsError>();
+  readonly #reserved = new Map<ProgramConnection, VerbsError>();
   /** All others, with the share to which each is charged. */
-  readonly #charged = new Map<Connection, UserShare>();
+  readonly #charged = new Map<ProgramConnection, UserShare>();
   /** Reserved connections that have not sent a greeting. */
-  readonly #silent = new Set<Connection>();
+  readonly #silent = new Set<ProgramConnection>();
 
   constructor(options: AdmissionOptions) {
     this.#options = options;
@@ -42,8 +42,8 @@ export class Admission {
    * close in its place, with the reason.
    */
   enter(
-    connection: Connection,
-  ): { readonly connection: Connection; readonly error: VerbsError } | undefined {
+    connection: ProgramConnection,
+  ): { readonly connection: ProgramConnection; readonly error: VerbsError } | undefined {
     const { uid } = connection.credentials;
     const owner = isTrusted(uid);
     if (!owner && !this.#options.allowOtherUsers) throw foreignUser(uid);
@@ -58,7 +58,7 @@ export class Admission {
   }
 
   /** Throws the recorded reason if a reserved connection may not have this role. */
-  assertRole(connection: Connection, role: number): void {
+  assertRole(connection: ProgramConnection, role: number): void {
     this.#silent.delete(connection);
     const error = this.#reserved.get(connection);
     if (error === undefined) return;
@@ -67,7 +67,7 @@ export class Admission {
   }
 
   /** An admitted connection has ended. */
-  left(connection: Connection): void {
+  left(connection: ProgramConnection): void {
     this.#silent.delete(connection);
     this.#reserved.delete(connection);
     const share = this.#charged.get(connection);
@@ -78,7 +78,7 @@ export class Admission {
   }
 
   /** Charges the connection to its user, or returns why not. */
-  #take(connection: Connection): VerbsError | undefined {
+  #take(connection: ProgramConnection): VerbsError | undefined {
     const { fd } = connection;
     if (fd !== undefined && isReserved(fd)) return new VerbsError('EMFILE', reservedText());
     const share = this.#options.budget?.of(connection.credentials.uid);

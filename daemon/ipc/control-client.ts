@@ -8,9 +8,9 @@ import type { ClientStatus } from '#contract/protocol/ipc-admin';
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitValueFrame,
-  type Frame,
-  FrameReader,
   FrameType,
+  type IpcFrame,
+  IpcFrameReader,
   TOKEN_BYTES,
   tokenText,
 } from '#contract/protocol/ipc-frames';
@@ -26,7 +26,7 @@ import { decodeValue, IpcFormatError, type IpcValue } from '#contract/protocol/i
 import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { MemoryTier } from '#contract/verbs/provider';
 import { ClientIdentity } from '../clients/client-identity.ts';
-import type { Connection } from '../clients/connection.ts';
+import type { ProgramConnection } from '../clients/connection.ts';
 import type { DescriptorsInFlight } from '../clients/descriptors-in-flight.ts';
 import { KeptInput } from '../clients/kept-input.ts';
 import { AgentChannel } from '../clients/objects/agent-channel.ts';
@@ -73,14 +73,14 @@ export class ControlClient {
   readonly token = randomBytes(TOKEN_BYTES);
   readonly context: ClientContext;
   readonly label: string;
-  readonly #connection: Connection;
+  readonly #connection: ProgramConnection;
   readonly #options: ControlClientOptions;
   readonly #memory: DaemonMemory;
   readonly #identity: ClientIdentity;
-  readonly #secondary = new Map<SecondaryRole, Connection>();
+  readonly #secondary = new Map<SecondaryRole, ProgramConnection>();
   readonly #channels = new Map<Handle, ChannelPath>();
 
-  constructor(connection: Connection, options: ControlClientOptions) {
+  constructor(connection: ProgramConnection, options: ControlClientOptions) {
     this.#connection = connection;
     this.#options = options;
     const { credentials } = connection;
@@ -104,13 +104,13 @@ export class ControlClient {
       label: this.label,
       pid: credentials.pid,
     });
-    const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => this.#take(frame));
+    const reader = new IpcFrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => this.#take(frame));
     this.#serve(connection, reader);
     connection.onClosed = (reason) => this.#close(reason);
   }
 
   /** True if `connection` is from the same process as the control connection. */
-  isPeer(connection: Connection): boolean {
+  isPeer(connection: ProgramConnection): boolean {
     const { pid, uid } = connection.credentials;
     const own = this.#connection.credentials;
     return pid === own.pid && uid === own.uid;
@@ -144,7 +144,7 @@ export class ControlClient {
   }
 
   /** Adds a connection to the client. EBUSY if it already has one for that purpose. */
-  attach(role: SecondaryRole, connection: Connection): void {
+  attach(role: SecondaryRole, connection: ProgramConnection): void {
     if (this.#secondary.has(role))
       throw new VerbsError('EBUSY', `the client already has a ${role} connection`);
     this.#secondary.set(role, connection);
@@ -156,7 +156,7 @@ export class ControlClient {
   /**
    * Adds the connection that carries the events of a completion channel. EBUSY for a second one.
    */
-  attachChannel(channel: Handle, connection: Connection): void {
+  attachChannel(channel: Handle, connection: ProgramConnection): void {
     const path = this.#channels.get(channel);
     if (path === undefined) throw new VerbsError('ENOENT', 'no such completion channel');
     path.attach(connection);
@@ -167,7 +167,7 @@ export class ControlClient {
     };
   }
 
-  #reader(role: 'doorbell' | 'map', connection: Connection): RecordReader {
+  #reader(role: 'doorbell' | 'map', connection: ProgramConnection): RecordReader {
     if (role === 'doorbell') {
       return new RecordReader(DOORBELL_BYTES, noBody, (record) => {
         this.context.doorbell(recordHandle(record));
@@ -178,7 +178,7 @@ export class ControlClient {
     });
   }
 
-  #serve(connection: Connection, reader: FrameReader | RecordReader): void {
+  #serve(connection: ProgramConnection, reader: IpcFrameReader | RecordReader): void {
     const kept = new KeptInput(connection);
     connection.serve((bytes, more) => {
       let taken = bytes.length;
@@ -190,7 +190,7 @@ export class ControlClient {
     });
   }
 
-  #serveAgent(connection: Connection): void {
+  #serveAgent(connection: ProgramConnection): void {
     const agent = new AgentChannel(connection);
     this.#memory.agent = agent;
     connection.onBytes = (bytes) => {
@@ -209,7 +209,7 @@ export class ControlClient {
     if (reason !== undefined) this.cut(`${role} connection: ${reason}`);
   }
 
-  #sendMapping(connection: Connection, token: string): void {
+  #sendMapping(connection: ProgramConnection, token: string): void {
     try {
       this.#memory.sendDescriptor(token, (descriptor) => {
         if (descriptor === undefined) throw new VerbsError('ENOENT', 'no memory has this token');
@@ -232,7 +232,7 @@ export class ControlClient {
     }
   }
 
-  #take(frame: Frame): void {
+  #take(frame: IpcFrame): void {
     // Rest of a read whose earlier frame ended the client.
     if (this.#connection.closed) return;
     if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
@@ -330,13 +330,13 @@ class ChannelPath {
   readonly #fields = new DataView(this.#record.buffer);
   /** Queues that fired before the channel connected; each once, so the set is bounded. */
   readonly #waiting = new Set<Handle>();
-  #connection: Connection | undefined;
+  #connection: ProgramConnection | undefined;
 
   constructor(forget: () => void) {
     this.#forget = forget;
   }
 
-  attach(connection: Connection): void {
+  attach(connection: ProgramConnection): void {
     if (this.#connection !== undefined)
       throw new VerbsError('EBUSY', 'channel already has a connection');
     this.#connection = connection;

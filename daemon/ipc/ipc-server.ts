@@ -12,11 +12,11 @@ import {
   emitValueFrame,
   emitWelcome,
   FRAME_HEADER_BYTES,
-  FrameReader,
   FrameType,
   HELLO_BYTES,
   type Hello,
   IPC_VERSION,
+  IpcFrameReader,
   parseHello,
   Role,
   TOKEN_BYTES,
@@ -37,7 +37,7 @@ import { socketPair } from '#native-bridge/libc/unix-socket';
 import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
 import { CommandShares } from '../clients/command-pace.ts';
-import { Connection } from '../clients/connection.ts';
+import { ProgramConnection } from '../clients/connection.ts';
 import { DescriptorsInFlight } from '../clients/descriptors-in-flight.ts';
 import { KeptInput } from '../clients/kept-input.ts';
 import type { DeviceDirectory } from '../clients/objects/device-directory.ts';
@@ -121,7 +121,7 @@ export class IpcServer {
   readonly #server: Server;
   readonly #readBuffer = new Uint8Array(READ_BYTES);
   readonly #shares = new CommandShares();
-  readonly #connections = new Set<Connection>();
+  readonly #connections = new Set<ProgramConnection>();
   readonly #admission: Admission;
   readonly #inFlight: DescriptorsInFlight;
   readonly #clients = new Map<string, ControlClient>();
@@ -273,7 +273,9 @@ export class IpcServer {
   #accept(socket: Socket): void {
     const { unreadMaxBytes, allowOtherUsers } = this.#options;
     try {
-      this.#admit(Connection.accept(socket, this.#readBuffer, unreadMaxBytes, allowOtherUsers));
+      this.#admit(
+        ProgramConnection.accept(socket, this.#readBuffer, unreadMaxBytes, allowOtherUsers),
+      );
     } catch (error) {
       socket.destroy();
       if (!(error instanceof SystemCallError)) throw error;
@@ -288,11 +290,11 @@ export class IpcServer {
    */
   #pair(peer: PeerProcess): number {
     const [own, other] = socketPair();
-    this.#admit(Connection.pair(own, peer, this.#readBuffer, this.#options.unreadMaxBytes));
+    this.#admit(ProgramConnection.pair(own, peer, this.#readBuffer, this.#options.unreadMaxBytes));
     return other;
   }
 
-  #admit(connection: Connection): void {
+  #admit(connection: ProgramConnection): void {
     this.#connections.add(connection);
     connection.shareTurns(this.#shares.of(connection.credentials.uid));
     connection.onEnded = () => {
@@ -308,7 +310,7 @@ export class IpcServer {
     }
   }
 
-  #refuse(connection: Connection, error: VerbsError): void {
+  #refuse(connection: ProgramConnection, error: VerbsError): void {
     const { pid, uid } = connection.credentials;
     this.#options.log.note('warn', 'refused a connection', { pid, uid, reason: error.message });
     this.#options.refusals.record({
@@ -325,7 +327,7 @@ export class IpcServer {
     connection.cut(text, emitWelcome({ errno, daemonPid: process.pid, token, text }));
   }
 
-  #awaitGreeting(connection: Connection): void {
+  #awaitGreeting(connection: ProgramConnection): void {
     const greeting = new Uint8Array(GREETING_BYTES);
     let filled = 0;
     const timer = setTimeout(() => {
@@ -344,7 +346,7 @@ export class IpcServer {
     };
   }
 
-  #greeted(connection: Connection, greeting: Uint8Array): void {
+  #greeted(connection: ProgramConnection, greeting: Uint8Array): void {
     try {
       const hello = readHello(greeting);
       this.#admission.assertRole(connection, hello.role);
@@ -370,7 +372,7 @@ export class IpcServer {
   }
 
   /** Rethrows what is not the peer's fault. */
-  #refuseFor(connection: Connection, error: unknown): void {
+  #refuseFor(connection: ProgramConnection, error: unknown): void {
     if (error instanceof IpcFormatError) {
       this.#refuse(connection, new VerbsError('EPROTO', error.message));
     } else if (isVerbsError(error)) this.#refuse(connection, error);
@@ -378,7 +380,7 @@ export class IpcServer {
   }
 
   /** Throws `VerbsError` and `IpcFormatError`. */
-  #welcome(connection: Connection, hello: Hello): void {
+  #welcome(connection: ProgramConnection, hello: Hello): void {
     const { token, text, ready } = this.#enter(connection, hello);
     connection.write(emitWelcome({ errno: 0, daemonPid: process.pid, token, text }));
     ready();
@@ -404,7 +406,7 @@ export class IpcServer {
   }
 
   /** Makes the first connections wait until their part of the daemon is loaded. */
-  #welcomeAfter(loading: Promise<unknown>, connection: Connection, hello: Hello): void {
+  #welcomeAfter(loading: Promise<unknown>, connection: ProgramConnection, hello: Hello): void {
     let early: Uint8Array = new Uint8Array(0);
     const kept = new KeptInput(connection);
     connection.onClosed = () => undefined;
@@ -435,14 +437,14 @@ export class IpcServer {
   }
 
   /** Gives the connection its role. Returns the content of the welcome. Throws `VerbsError`. */
-  #enter(connection: Connection, hello: Hello): KernelWelcome {
+  #enter(connection: ProgramConnection, hello: Hello): KernelWelcome {
     const entered = this.#loadedKernel?.enter(connection, hello.role, hello.token);
     if (entered !== undefined) return entered;
     return { token: this.#enterClient(connection, hello), text: '', ready: () => undefined };
   }
 
   /** Gives the connection a role of the verbs clients. Returns the token for the welcome. */
-  #enterClient(connection: Connection, hello: Hello): Uint8Array {
+  #enterClient(connection: ProgramConnection, hello: Hello): Uint8Array {
     switch (hello.role) {
       case Role.control:
         return this.#addClient(connection).token;
@@ -473,7 +475,7 @@ export class IpcServer {
     }
   }
 
-  #addClient(connection: Connection): ControlClient {
+  #addClient(connection: ProgramConnection): ControlClient {
     const { directory, quotas, memoryTiers, log, refusals, findings } = this.#options;
     const { pid, uid } = connection.credentials;
     const id = this.#nextClientId();
@@ -508,14 +510,14 @@ export class IpcServer {
     return this.#lastClientId;
   }
 
-  #attach(role: SecondaryRole, connection: Connection, token: Uint8Array): Uint8Array {
+  #attach(role: SecondaryRole, connection: ProgramConnection, token: Uint8Array): Uint8Array {
     const client = this.#clients.get(tokenText(token));
     if (client?.isPeer(connection) !== true || client.ended) throw unknownToken();
     client.attach(role, connection);
     return token;
   }
 
-  #serveAdmin(connection: Connection): void {
+  #serveAdmin(connection: ProgramConnection): void {
     const { uid } = connection.credentials;
     const isOwner = isTrusted(uid);
     const caller = { mayChange: isOwner, isOwner, ...(isOwner ? {} : { uid }) };
@@ -528,7 +530,7 @@ export class IpcServer {
       unansweredBytes += change;
       unanswered.note(unansweredBytes);
     };
-    const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
+    const reader = new IpcFrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
       if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
       if (pending >= PENDING_OPERATIONS_MAX) {
         throw new IpcFormatError(`more than ${PENDING_OPERATIONS_MAX} operations at once`);
@@ -578,9 +580,9 @@ export class IpcServer {
   }
 
   /** One request selects what to watch; any later byte ends the connection. */
-  #serveTap(connection: Connection): void {
+  #serveTap(connection: ProgramConnection): void {
     let stop: () => void = () => undefined;
-    const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
+    const reader = new IpcFrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
       if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
       const { TapStream, parseTapFilter } = this.#clientParts;
       const watcher = new TapStream(connection, parseTapFilter(decodeValue(frame.payload)));
@@ -602,7 +604,7 @@ export class IpcServer {
     };
   }
 
-  #cutOff(what: string, connection: Connection, reason: string): void {
+  #cutOff(what: string, connection: ProgramConnection, reason: string): void {
     const { pid, uid } = connection.credentials;
     this.#options.log.note('warn', `${what} was cut off`, { pid, uid, reason });
     connection.cut(reason, emitValueFrame(FrameType.error, 0, ['EINVAL', reason]));
@@ -612,7 +614,7 @@ export class IpcServer {
    * A `VerbsError` becomes the answer; any other error is a broken invariant and stops the daemon.
    */
   async #answerAdmin(
-    connection: Connection,
+    connection: ProgramConnection,
     id: number,
     value: IpcValue,
     caller: AdminCaller,

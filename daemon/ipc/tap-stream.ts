@@ -32,11 +32,11 @@ import type { PacketWatcher } from '../capture/packet-hub.ts';
 import type { TapHub, TapWatcher } from '../capture/tap-hub.ts';
 import { TapSelection } from '../capture/tap-selection.ts';
 import type { WorkHub, WorkWatcher } from '../capture/work-hub.ts';
-import type { Connection } from '../clients/connection.ts';
+import type { ProgramConnection } from '../clients/connection.ts';
 import type { Refusals } from '../refusals/refusals.ts';
 
 /** The parts of a connection that a watcher uses. */
-type TapConnection = Pick<Connection, 'pendingBytes' | 'unreadMaxBytes' | 'gather' | 'lend'>;
+type TapConnection = Pick<ProgramConnection, 'pendingBytes' | 'unreadMaxBytes' | 'gather' | 'lend'>;
 
 /**
  * Bytes queued for a watcher beyond which records are dropped: covers a pause of a disk at full speed.

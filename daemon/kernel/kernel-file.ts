@@ -15,7 +15,7 @@ import type { EventRouter } from '../clients/objects/event-router.ts';
 import type { NumberedList } from '../clients/objects/numbered-list.ts';
 import type { AnyQueue, EventQueue } from './event-queue.ts';
 import type { KernelClient } from './kernel-client.ts';
-import type { MemoryUser, ProcessMemories } from './process-memories.ts';
+import type { MemoryFile, ProcessMemories } from './process-memories.ts';
 import type { ShimReply, ShimRequest } from './shim-protocol.ts';
 
 export type KernelFileKind = 'uverbs' | 'rdmaCm' | 'netlink';
@@ -50,7 +50,7 @@ export interface KernelReply extends ShimReply {
 }
 
 /** One open of a device node, or one netlink socket. */
-export interface KernelFile extends MemoryUser {
+export interface KernelFile extends MemoryFile {
   readonly kind: KernelFileKind;
   /** Identifies the file in requests (and the descriptor of `ownQueue` in its welcome). */
   readonly number: number;

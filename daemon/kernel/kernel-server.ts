@@ -19,7 +19,7 @@ import type { QP } from '#daemon/rnic/queue-pair';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { SystemCallError } from '#native-bridge/libc/libc';
 import type { PeerProcess } from '#native-bridge/libc/peer-process';
-import type { Connection } from '../clients/connection.ts';
+import type { ProgramConnection } from '../clients/connection.ts';
 import type { DescriptorsInFlight } from '../clients/descriptors-in-flight.ts';
 import { KeptInput } from '../clients/kept-input.ts';
 import { AgentChannel } from '../clients/objects/agent-channel.ts';
@@ -94,7 +94,7 @@ export interface KernelWelcome {
 interface OpenFile {
   readonly file: KernelFile;
   readonly token: Uint8Array;
-  readonly connections: Set<Connection>;
+  readonly connections: Set<ProgramConnection>;
 }
 
 /** An event queue and its owner. */
@@ -168,7 +168,7 @@ export class KernelServer implements KernelServices {
    * Accepts a connection if its role is one of the kernel's; otherwise returns undefined. Throws
    * `VerbsError`: EACCES for an unknown token or that of another user, ENODEV, EOPNOTSUPP, EBUSY.
    */
-  enter(connection: Connection, role: number, token: Uint8Array): KernelWelcome | undefined {
+  enter(connection: ProgramConnection, role: number, token: Uint8Array): KernelWelcome | undefined {
     if (role === Role.event) return this.#joinQueue(connection, token);
     const kind = FILE_ROLES[role];
     if (kind === undefined) return undefined;
@@ -178,7 +178,7 @@ export class KernelServer implements KernelServices {
   }
 
   /** Accepts an agent connection if its token matches a file; otherwise returns false. */
-  enterAgent(connection: Connection, token: Uint8Array): boolean {
+  enterAgent(connection: ProgramConnection, token: Uint8Array): boolean {
     const open = this.#files.get(tokenText(token));
     if (open === undefined || !mayUse(open.file.client, connection)) return false;
     const memory = this.memories.find(connection.credentials, open.file);
@@ -299,7 +299,7 @@ export class KernelServer implements KernelServices {
 
   // Files
 
-  #open(kind: KernelFileKind, connection: Connection, deviceIndex: number): OpenFile {
+  #open(kind: KernelFileKind, connection: ProgramConnection, deviceIndex: number): OpenFile {
     const make = this.#makers[kind];
     if (make === undefined)
       throw new VerbsError('EOPNOTSUPP', `the daemon serves no files of kind ${kind}`);
@@ -326,13 +326,13 @@ export class KernelServer implements KernelServices {
     this.#options.note('debug', 'program connected', aboutClient(client));
   }
 
-  #fileOf(connection: Connection, token: Uint8Array, kind: KernelFileKind): OpenFile {
+  #fileOf(connection: ProgramConnection, token: Uint8Array, kind: KernelFileKind): OpenFile {
     const open = this.#files.get(tokenText(token));
     if (open?.file.kind !== kind || !mayUse(open.file.client, connection)) throw unknownToken();
     return open;
   }
 
-  #join(open: OpenFile, connection: Connection): KernelWelcome {
+  #join(open: OpenFile, connection: ProgramConnection): KernelWelcome {
     const { file } = open;
     open.connections.add(connection);
     this.memories.hold(connection.credentials, file);
@@ -373,7 +373,7 @@ export class KernelServer implements KernelServices {
   }
 
   /** Sends the process a further connection, for an event descriptor or its agent. */
-  #pair(connection: Connection): KernelReply {
+  #pair(connection: ProgramConnection): KernelReply {
     try {
       const end = this.#options.pair(connection.credentials);
       const attach = (send: (descriptor: number) => void): void => {
@@ -390,7 +390,7 @@ export class KernelServer implements KernelServices {
     }
   }
 
-  #answer(connection: Connection, request: ShimRequest, reply: KernelReply): void {
+  #answer(connection: ProgramConnection, request: ShimRequest, reply: KernelReply): void {
     const mayBeOneWay = request.op === ShimOp.doorbell || request.op === ShimOp.arm;
     if (mayBeOneWay && (request.flags & RequestFlag.oneWay) !== 0) return;
     const wanted = (request.flags & RequestFlag.explain) !== 0;
@@ -410,7 +410,7 @@ export class KernelServer implements KernelServices {
     }
   }
 
-  #left(open: OpenFile, connection: Connection, reason: string | undefined): void {
+  #left(open: OpenFile, connection: ProgramConnection, reason: string | undefined): void {
     if (!open.connections.delete(connection)) return;
     if (open.connections.size > 0) {
       if (reason !== undefined) this.#cut(open, reason);
@@ -482,7 +482,7 @@ export class KernelServer implements KernelServices {
 
   // Event descriptors
 
-  #joinQueue(connection: Connection, token: Uint8Array): KernelWelcome {
+  #joinQueue(connection: ProgramConnection, token: Uint8Array): KernelWelcome {
     const open = this.#files.get(tokenText(token));
     const place = this.#queues.get(tokenText(token));
     const queue = open?.file.ownQueue ?? place?.queue;
@@ -543,7 +543,7 @@ function clientKey({ uid, identity }: PeerProcess): string {
   return `${uid} ${identity}`;
 }
 
-function mayUse(client: KernelClient, connection: Connection): boolean {
+function mayUse(client: KernelClient, connection: ProgramConnection): boolean {
   return client.credentials.uid === connection.credentials.uid;
 }
 

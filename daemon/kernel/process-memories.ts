@@ -8,7 +8,7 @@ import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { DaemonMemory } from '../clients/objects/daemon-memory.ts';
 
 /** A file through which a process uses its memory. */
-export interface MemoryUser {
+export interface MemoryFile {
   readonly number: number;
   /** Changes whenever a queue pair of the file may have abandoned work; see `AgentBacking`. */
   workEpoch(): number;
@@ -17,7 +17,7 @@ export interface MemoryUser {
 /** Memory of one process, and its connections to each file. */
 interface Holding {
   readonly memory: DaemonMemory;
-  readonly connections: Map<MemoryUser, number>;
+  readonly connections: Map<MemoryFile, number>;
 }
 
 /**
@@ -39,14 +39,14 @@ export class ProcessMemories {
   }
 
   /** A connection of the process to `user` was opened. */
-  hold(peer: PeerProcess, user: MemoryUser): void {
+  hold(peer: PeerProcess, user: MemoryFile): void {
     const key = keyOf(peer, user);
     const holding = this.#holdings.get(key) ?? this.#open(key, peer);
     holding.connections.set(user, (holding.connections.get(user) ?? 0) + 1);
   }
 
   /** A connection was closed; after the last one, the process's memory is no longer reachable. */
-  release(peer: PeerProcess, user: MemoryUser): void {
+  release(peer: PeerProcess, user: MemoryFile): void {
     const key = keyOf(peer, user);
     const holding = this.#holdings.get(key);
     if (holding === undefined) return;
@@ -59,7 +59,7 @@ export class ProcessMemories {
   }
 
   /** The memory of a process that has a connection to `user`. */
-  find(peer: PeerProcess, user: MemoryUser): DaemonMemory | undefined {
+  find(peer: PeerProcess, user: MemoryFile): DaemonMemory | undefined {
     return this.#holdings.get(keyOf(peer, user))?.memory;
   }
 
@@ -78,7 +78,7 @@ export class ProcessMemories {
   }
 
   #open(key: string, peer: PeerProcess): Holding {
-    const connections = new Map<MemoryUser, number>();
+    const connections = new Map<MemoryFile, number>();
     const workEpoch = (): number => {
       let sum = 0;
       for (const user of connections.keys()) sum += user.workEpoch();
@@ -99,6 +99,6 @@ export class ProcessMemories {
 }
 
 /** A process in another PID namespace has no visible pid, so each of its files is its own key. */
-function keyOf(peer: PeerProcess, user: MemoryUser): string {
+function keyOf(peer: PeerProcess, user: MemoryFile): string {
   return peer.pid === 0 ? `${peer.uid} file ${user.number}` : `${peer.uid} pid ${peer.identity}`;
 }

@@ -2,20 +2,20 @@
  * Keeps the `hw_counters` of RoCE devices up to date in the device tree. They are plain files, updated
  * once a second; `iwarpd status` has the current values.
  */
-import type { DeviceBackend } from '#daemon/host/device-backend';
+import type { ServedDevice } from '#daemon/host/served-device';
 import { replaceFile } from './sysfs-files.ts';
 
 const INTERVAL_MS = 1000;
 
 export class CounterFiles {
   readonly #directory: string;
-  readonly #devices: readonly Pick<DeviceBackend, 'name' | 'hwCounters'>[];
+  readonly #devices: readonly Pick<ServedDevice, 'name' | 'hwCounters'>[];
   /** Values as last written, by path. */
   readonly #written = new Map<string, number>();
   readonly #timer: NodeJS.Timeout | undefined;
 
   /** `directory` contains the tree, with every counter at 0. */
-  constructor(directory: string, devices: readonly Pick<DeviceBackend, 'name' | 'hwCounters'>[]) {
+  constructor(directory: string, devices: readonly Pick<ServedDevice, 'name' | 'hwCounters'>[]) {
     this.#directory = directory;
     this.#devices = devices.filter(({ hwCounters }) => hwCounters !== undefined);
     if (this.#devices.length === 0) return;

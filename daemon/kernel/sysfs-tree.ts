@@ -6,8 +6,8 @@
 import { existsSync, lstatSync, mkdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { AsyncEventType } from '#contract/verbs/enums';
-import type { DeviceAsyncEvent } from '#daemon/host/device-backend';
 import { type HostAddress, hostAddresses, primaryAddress } from '#daemon/host/host-addresses';
+import type { DeviceAsyncEvent } from '#daemon/host/served-device';
 import type { DeviceDirectory } from '../clients/objects/device-directory.ts';
 import type { DeviceEventSink } from '../clients/objects/event-router.ts';
 import { placeFailure } from '../clients/own-place.ts';

@@ -31,7 +31,7 @@ export interface LintedProgram {
 }
 
 /** Advice to one process about one device. */
-export interface Finding extends Advice {
+export interface LintFinding extends Advice {
   readonly pid: number;
   readonly program: string;
   readonly device: string;
@@ -44,7 +44,7 @@ export const FINDINGS_MAX = 1000;
 
 /** The findings about the programs of one daemon. */
 export class Findings {
-  readonly #kept = new Map<string, Finding>();
+  readonly #kept = new Map<string, LintFinding>();
   #left = 0;
 
   /** Records advice; the same rule for the same process and device counts in `times`. */
@@ -60,7 +60,7 @@ export class Findings {
   }
 
   /** Sorted by the first occurrence of each. */
-  list(): readonly Finding[] {
+  list(): readonly LintFinding[] {
     return [...this.#kept.values()];
   }
 

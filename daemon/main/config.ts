@@ -162,7 +162,7 @@ export function configSchema(): object {
 }
 
 /** Daemon options as passed by a caller or a configuration file. */
-export type DaemonOptions = z.input<typeof daemonConfig>;
+export type DaemonConfigInput = z.input<typeof daemonConfig>;
 
 /** Complete, validated daemon options. */
 export interface DaemonConfig {

@@ -5,6 +5,7 @@ import type {
   ConnectionSummary,
   ObjectFilter,
   ObjectSummaries,
+  PhaseCount,
   QPSummary,
   ResetReport,
 } from '#contract/protocol/control';
@@ -25,12 +26,12 @@ import { noDevice } from '../clients/objects/device-directory.ts';
 import { ListedPart, ObjectWindow } from '../clients/objects/object-window.ts';
 import { ControlError } from '../control/operation.ts';
 import { type Histogram, OperationTimes } from '../control/operation-times.ts';
-import type { ConnectionCount, ControlTarget } from '../control/target.ts';
+import type { ControlTarget } from '../control/target.ts';
 import type { ConnectionChoice, ConnectionStatus } from '../host/connection-status.ts';
-import type { DeviceBackend, DeviceHost } from '../host/device-backend.ts';
 import { parseFaultPeer } from '../host/fault-peer.ts';
 import type { RnicHost } from '../host/rnic-host.ts';
 import type { PacketDestination } from '../host/roce/roce-side.ts';
+import type { DeviceHost, ServedDevice } from '../host/served-device.ts';
 import { inSlices } from '../host/slices.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
 import type { Refusals } from '../refusals/refusals.ts';
@@ -46,7 +47,7 @@ interface Hosts {
 }
 
 /** Emulated devices, then native ones. */
-export function allDevices({ host, native }: Hosts): readonly DeviceBackend[] {
+export function allDevices({ host, native }: Hosts): readonly ServedDevice[] {
   return [...host.devices, ...(native?.devices ?? [])];
 }
 
@@ -130,7 +131,7 @@ export class DaemonTarget implements ControlTarget {
     return host.connections((device) => part.takes(device)).map(summaryOf);
   }
 
-  connectionCounts(): ConnectionCount[] {
+  connectionCounts(): PhaseCount[] {
     return this.#parts().host.connectionCounts();
   }
 
@@ -239,7 +240,7 @@ export class DaemonTarget implements ControlTarget {
 const DESTINATIONS_PER_TURN = 512;
 
 /** A failing native device must not break the status of the others. */
-function portState(device: Pick<DeviceBackend, 'port'>): PortAttributes['state'] {
+function portState(device: Pick<ServedDevice, 'port'>): PortAttributes['state'] {
   try {
     return device.port().state;
   } catch (error) {

@@ -25,7 +25,7 @@ import { kernelHasVerbs } from '../native/kernel-rdma.ts';
 import { Refusals } from '../refusals/refusals.ts';
 import {
   type DaemonConfig,
-  type DaemonOptions,
+  type DaemonConfigInput,
   invalidOption,
   parseDaemonConfig,
 } from './config.ts';
@@ -142,7 +142,7 @@ export class Daemon {
   }
 
   /** Starts a daemon. Rejects with `VerbsError` and undoes everything on failure. */
-  static async start(options: DaemonOptions, parts: DaemonParts): Promise<Daemon> {
+  static async start(options: DaemonConfigInput, parts: DaemonParts): Promise<Daemon> {
     const config = parseDaemonConfig(options);
     const log = parts.log ?? createLog(config.logLevel, standardErrorLog(config.logFormat));
     const notes = new ThrottledLog(log);
@@ -357,7 +357,10 @@ export class Daemon {
  * EADDRINUSE means that a daemon already runs at the socket path, EACCES that its directory is not
  * private.
  */
-export function startDaemon(options: DaemonOptions = {}, parts: DaemonParts = {}): Promise<Daemon> {
+export function startDaemon(
+  options: DaemonConfigInput = {},
+  parts: DaemonParts = {},
+): Promise<Daemon> {
   return Daemon.start(options, parts);
 }
 

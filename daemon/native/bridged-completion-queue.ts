@@ -5,7 +5,7 @@
  * The client arms the notify word of the ring.
  */
 import type { WC } from '#contract/verbs/completion';
-import type { DeviceCQ } from '../host/device-backend.ts';
+import type { DeviceCQ } from '../host/served-device.ts';
 import type { CQ } from '../rnic/queues/completion-queue.ts';
 import { giveBack } from './give-back.ts';
 import type { LowerCQ } from './lower.ts';

@@ -10,7 +10,7 @@ import { CMEventType } from '#contract/verbs/enums';
 import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import { codeOf } from '#native-bridge/rdma/errors';
-import type { ConnectionService, ServedCmEvent } from '../host/device-backend.ts';
+import type { ConnectionService, ServedCmEvent } from '../host/served-device.ts';
 import type { BridgedDevice } from './bridged-device.ts';
 import { BridgedId, type BridgedIdState } from './bridged-id.ts';
 import { BridgedQP } from './bridged-queue-pair.ts';

@@ -1,7 +1,7 @@
 /** One native device as served to clients. */
 import type { DeviceAttributes, DeviceInfo, PortAttributes } from '#contract/verbs/attributes';
 import { WROpcode } from '#contract/verbs/enums';
-import type { DeviceBackend } from '../host/device-backend.ts';
+import type { ServedDevice } from '../host/served-device.ts';
 import { processObstacle, sharedAddress } from './bridged-memory.ts';
 import { BridgedNic, type NicHost, servedLimits } from './bridged-nic.ts';
 import type { LowerChannel, LowerDevice } from './lower.ts';
@@ -17,7 +17,7 @@ export interface BridgedDeviceInit {
   readonly lower: LowerDevice;
 }
 
-export class BridgedDevice implements DeviceBackend {
+export class BridgedDevice implements ServedDevice {
   readonly name: string;
   readonly info: DeviceInfo;
   readonly node: string;

@@ -6,12 +6,12 @@ import { AsyncEventType } from '#contract/verbs/enums';
 import { isVerbsError } from '#contract/verbs/errors';
 import type {
   DeviceAsyncEvent,
-  DeviceBackend,
   DeviceCQ,
   DeviceHost,
   ServedCmEvent,
+  ServedDevice,
   ServedId,
-} from '../host/device-backend.ts';
+} from '../host/served-device.ts';
 import { BridgedConnections } from './bridged-connections.ts';
 import { BridgedDevice, type BridgedDeviceInit } from './bridged-device.ts';
 import type { BridgedQP } from './bridged-queue-pair.ts';
@@ -35,7 +35,7 @@ export class BridgedHost implements DeviceHost {
   readonly devices: readonly BridgedDevice[];
   readonly cm: BridgedConnections;
   onCompletion: (cq: DeviceCQ) => void = () => {};
-  onAsync: (device: DeviceBackend, event: DeviceAsyncEvent) => void = () => {};
+  onAsync: (device: ServedDevice, event: DeviceAsyncEvent) => void = () => {};
   onCmEvent: (id: ServedId, event: ServedCmEvent) => void = () => {};
   readonly #options: BridgedHostOptions;
   readonly #watches: { close(): void }[] = [];

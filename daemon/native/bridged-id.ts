@@ -1,6 +1,6 @@
 /** A connection id that rdma_cm serves. */
 import type { SocketAddress } from '#contract/verbs/provider';
-import type { ServedId } from '../host/device-backend.ts';
+import type { ServedId } from '../host/served-device.ts';
 import type { BridgedDevice } from './bridged-device.ts';
 import type { BridgedQP } from './bridged-queue-pair.ts';
 import type { LowerId } from './lower.ts';

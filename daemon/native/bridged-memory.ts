@@ -2,7 +2,7 @@
 import { Access } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { addressOf } from '#native-bridge/libc/libc';
-import type { DeviceMR, DevicePD } from '../host/device-backend.ts';
+import type { DeviceMR, DevicePD } from '../host/served-device.ts';
 import type { MemoryBacking } from '../rnic/memory/memory-backing.ts';
 import { checkMRInit, type MRInit } from '../rnic/memory/memory-region.ts';
 import { giveBack } from './give-back.ts';

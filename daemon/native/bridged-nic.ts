@@ -11,7 +11,7 @@ import type { DeviceAttributes, QPCapabilities } from '#contract/verbs/attribute
 import type { WC } from '#contract/verbs/completion';
 import { type AsyncEventType, type MWType, QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import type { DeviceMW, DeviceObjects } from '../host/device-backend.ts';
+import type { DeviceMW, DeviceObjects } from '../host/served-device.ts';
 import { EffectQueue, type NicEffect } from '../rnic/effect.ts';
 import type { MRInit } from '../rnic/memory/memory-region.ts';
 import { grantedCapabilities } from '../rnic/queue-pair-init.ts';

@@ -24,10 +24,10 @@ import type { WC } from '#contract/verbs/completion';
 import { AsyncEventType, QPState, QPType, WCFlag, WCStatus } from '#contract/verbs/enums';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { QPAttributes } from '#contract/verbs/qp-attributes';
-import type { DeviceQP } from '../host/device-backend.ts';
+import type { DeviceQP } from '../host/served-device.ts';
 import { countCompletion, type NicCounters } from '../rnic/nic-counters.ts';
 import { isFlushing, isIdle, qpAction, qpStateName } from '../rnic/qp-state.ts';
-import { Completion } from '../rnic/rings/completion-writer.ts';
+import { CompletionRecord } from '../rnic/rings/completion-writer.ts';
 import { ElementRing } from '../rnic/rings/ring.ts';
 import type { BridgedCQ } from './bridged-completion-queue.ts';
 import type { BridgedPD } from './bridged-memory.ts';
@@ -99,7 +99,7 @@ export class BridgedQP implements DeviceQP {
   /** Number of the first native queue pair, and the number that the client sees. */
   readonly qpn: number;
   /** Reused for all completions. */
-  readonly #completion = new Completion();
+  readonly #completion = new CompletionRecord();
   readonly #host: BridgedQPHost;
   readonly #sends: SendPoster;
   readonly #receives: ReceivePoster | undefined;

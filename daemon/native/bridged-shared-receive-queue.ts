@@ -4,7 +4,7 @@
 import { RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
 import type { SRQAttributes } from '#contract/verbs/attributes';
 import { VerbsError } from '#contract/verbs/errors';
-import type { DeviceSRQ } from '../host/device-backend.ts';
+import type { DeviceSRQ } from '../host/served-device.ts';
 import type { SRQInit } from '../rnic/queues/shared-receive-queue.ts';
 import { ElementRing } from '../rnic/rings/ring.ts';
 import { giveBack } from './give-back.ts';

@@ -1,7 +1,7 @@
 /** The page header: the daemon, whether it responds, and why not. */
 import type { DaemonStatus } from '#contract/protocol/ipc-admin';
 import { byId, el, setText } from './dom.ts';
-import type { Link, PageStore } from './page-state.ts';
+import type { PageLink, PageStore } from './page-state.ts';
 import { duration } from './units.ts';
 
 /** Shows the header and keeps it up to date. */
@@ -32,7 +32,7 @@ export function showHeader(store: PageStore): void {
   showNotice(store);
 }
 
-const LINK_TEXTS: Readonly<Record<Link['phase'], string>> = {
+const LINK_TEXTS: Readonly<Record<PageLink['phase'], string>> = {
   connecting: 'connecting',
   live: 'live',
   paused: 'paused',
@@ -61,7 +61,7 @@ function showNotice(store: PageStore): void {
 }
 
 function noticeOf(
-  link: Link,
+  link: PageLink,
   first: DaemonStatus | undefined,
   status: DaemonStatus | undefined,
 ): string {

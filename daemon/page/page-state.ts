@@ -12,7 +12,7 @@ import { Store } from './store.ts';
 import type { Sample } from './timeline-layout.ts';
 
 /** The state of the connection to the daemon. */
-export type Link =
+export type PageLink =
   | { readonly phase: 'connecting' | 'live' | 'paused' }
   /** Not answering since this time, in milliseconds since 1970. */
   | { readonly phase: 'lost'; readonly since: number; readonly reason: string }
@@ -28,7 +28,7 @@ interface RecentRefusals {
 }
 
 export interface PageState {
-  readonly link: Link;
+  readonly link: PageLink;
   readonly status: DaemonStatus | undefined;
   /** The visible list and its rows. */
   readonly list: ListName;

@@ -36,7 +36,7 @@ import type { CQ } from './queues/completion-queue.ts';
 import type { Receiver } from './queues/receiver.ts';
 import type { SendQueue } from './queues/send-queue.ts';
 import type { SRQ } from './queues/shared-receive-queue.ts';
-import type { Completion } from './rings/completion-writer.ts';
+import type { CompletionRecord } from './rings/completion-writer.ts';
 import {
   AccessRefusal,
   MessageFailure,
@@ -632,7 +632,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
   }
 
   /** Called before a completion in error is written. */
-  handleFailed({ opcode, status, wrIdHi, wrIdLo }: Completion): void {
+  handleFailed({ opcode, status, wrIdHi, wrIdLo }: CompletionRecord): void {
     const queue = opcode === SQOpcode.receive ? 'receive' : 'send';
     if (status === CQEStatus.wrFlushErr) {
       if (queue === 'send') this.#flushedSends += 1;

@@ -38,7 +38,7 @@ import { Receiver } from './queues/receiver.ts';
 import { ResponseSink } from './queues/response-sink.ts';
 import { SendQueue, type SendQueueHost } from './queues/send-queue.ts';
 import type { SRQ } from './queues/shared-receive-queue.ts';
-import type { Completion } from './rings/completion-writer.ts';
+import type { CompletionRecord } from './rings/completion-writer.ts';
 import {
   AccessRefusal,
   type AtomicAccess,
@@ -525,7 +525,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     );
   }
 
-  handleFailed(completion: Completion): void {
+  handleFailed(completion: CompletionRecord): void {
     this.#life.handleFailed(completion);
   }
 

@@ -105,7 +105,7 @@ class Batch {
 }
 
 /** The destination of datagrams: made once, used for many. */
-export interface DatagramDestination {
+export interface UdpDestination {
   /** struct sockaddr_in or sockaddr_in6. */
   readonly name: Uint8Array;
   /** Type of service or traffic class; 0 leaves it to the socket. */
@@ -119,7 +119,7 @@ export class OutgoingBatch extends Batch {
   /** Datagrams in the batch, in the slots before this one. */
   count = 0;
   /** The last destination of each slot. */
-  readonly #destinations: (DatagramDestination | undefined)[];
+  readonly #destinations: (UdpDestination | undefined)[];
 
   constructor(slots: number, slotBytes: number) {
     super(slots, slotBytes);
@@ -132,7 +132,7 @@ export class OutgoingBatch extends Batch {
   }
 
   /** Fills the next slot: `lengthBytes` for `destination`. A slot must be free. */
-  add(lengthBytes: number, destination: DatagramDestination): void {
+  add(lengthBytes: number, destination: UdpDestination): void {
     const index = this.count;
     this.setLength(index, lengthBytes);
     if (this.#destinations[index] !== destination) this.#address(index, destination);
@@ -149,7 +149,7 @@ export class OutgoingBatch extends Batch {
     return sent < 0 ? -lastErrno() : sent;
   }
 
-  #address(index: number, destination: DatagramDestination): void {
+  #address(index: number, destination: UdpDestination): void {
     const { name, trafficClass, hopLimit } = destination;
     const header = index * Header.bytes;
     this.#destinations[index] = destination;

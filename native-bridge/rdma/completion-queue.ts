@@ -6,19 +6,19 @@ import { CompletionBatch } from './completion-batch.ts';
 import { callFailure, NativeError } from './errors.ts';
 import { checkPointer, checkResult } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
-import type { OpenDevice } from './open-device.ts';
+import type { OpenNativeDevice } from './open-device.ts';
 import { Block, peek } from './struct-block.ts';
 
 const POINTER_BYTES = 8;
 
 export class NativeCompChannel extends NativeObject {
-  readonly device: OpenDevice;
+  readonly device: OpenNativeDevice;
   /** Readable while events are pending; non-blocking. Only this object may close it. */
   readonly descriptor: number;
   /** Where the library writes the queue that fired, and its context. */
   readonly #fired = new Block(2 * POINTER_BYTES);
 
-  constructor(device: OpenDevice) {
+  constructor(device: OpenNativeDevice) {
     const pointer = device.libraries.verbs.ibv_create_comp_channel(device.pointer);
     checkPointer('ibv_create_comp_channel', device.subject, pointer);
     super(`the completion channel of ${device.info.name}`, pointer, [device]);
@@ -53,14 +53,14 @@ export class NativeCompChannel extends NativeObject {
 }
 
 export class NativeCQ extends NativeObject {
-  readonly device: OpenDevice;
+  readonly device: OpenNativeDevice;
   readonly channel: NativeCompChannel | undefined;
   /** The kernel's handle: unique among the queues of a context. */
   readonly handle: number;
   readonly cqe: number;
   readonly #address: number;
 
-  constructor(device: OpenDevice, cqe: number, channel: NativeCompChannel | undefined) {
+  constructor(device: OpenNativeDevice, cqe: number, channel: NativeCompChannel | undefined) {
     if (!Number.isInteger(cqe) || cqe < 1 || cqe > device.attributes.maxCqe) {
       throw new NativeError(
         'refused',

@@ -13,7 +13,7 @@ import { callFailure, NativeError } from './errors.ts';
 import { CONSTANTS, fieldOf } from './layouts.ts';
 import { checkErrno, checkResult, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
-import type { HotVerbs, OpenDevice } from './open-device.ts';
+import type { HotVerbs, OpenNativeDevice } from './open-device.ts';
 import { NativePD } from './protection-domain.ts';
 import { NativeSRQ } from './shared-receive-queue.ts';
 import { Block, peek, StructBlock } from './struct-block.ts';
@@ -34,7 +34,7 @@ const [NODE_GUID_OFFSET] = fieldOf('ibv_device_attr', 'node_guid');
 const ELEMENT_EVENTS = new Set([0, 1, 2, 3, 4, 5, 6, 7, 15, 16]);
 
 /** A context of a device. Closing it closes all objects made from it. */
-export class NativeDevice extends NativeObject implements OpenDevice {
+export class NativeDevice extends NativeObject implements OpenNativeDevice {
   readonly libraries: Libraries;
   readonly info: NativeDeviceInfo;
   readonly traits: DeviceTraits;

@@ -15,7 +15,7 @@ export interface HotVerbs {
 }
 
 /** Services of a device for its objects. */
-export interface OpenDevice extends NativeObject {
+export interface OpenNativeDevice extends NativeObject {
   readonly libraries: Libraries;
   readonly info: NativeDeviceInfo;
   readonly traits: DeviceTraits;
@@ -27,5 +27,5 @@ export interface OpenDevice extends NativeObject {
 
 /** Services of a protection domain for its objects. */
 export interface OpenPD extends NativeObject {
-  readonly device: OpenDevice;
+  readonly device: OpenNativeDevice;
 }

@@ -2,14 +2,14 @@
 import { checkPointer, checkResult } from './libraries.ts';
 import { allocatePages, NativeMR, releasePages } from './memory-region.ts';
 import { NativeObject } from './native-object.ts';
-import type { OpenDevice, OpenPD } from './open-device.ts';
+import type { OpenNativeDevice, OpenPD } from './open-device.ts';
 import { NativeQP, type NativeQPInit } from './queue-pair.ts';
 import { NativeSRQ, type NativeSRQInit } from './shared-receive-queue.ts';
 
 export class NativePD extends NativeObject implements OpenPD {
-  readonly device: OpenDevice;
+  readonly device: OpenNativeDevice;
 
-  constructor(device: OpenDevice) {
+  constructor(device: OpenNativeDevice) {
     const pointer = device.libraries.verbs.ibv_alloc_pd(device.pointer);
     checkPointer('ibv_alloc_pd', device.subject, pointer);
     super(`the protection domain of ${device.info.name}`, pointer, [device]);

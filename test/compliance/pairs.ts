@@ -4,7 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Provider } from '#contract/verbs/provider';
 import { createEmbedded, type EmbeddedOptions } from '#daemon/embedded/embedded-provider';
-import type { DaemonOptions } from '#daemon/main/config';
+import type { DaemonConfigInput } from '#daemon/main/config';
 import { startDaemon } from '#daemon/main/daemon';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import {
@@ -62,7 +62,7 @@ export function daemonDevices<Device extends Addressed, More extends object>(
 
 /** Two clients: of one daemon, or each of its own. */
 export async function daemonPair(
-  options: Omit<DaemonOptions, 'socketPath'>,
+  options: Omit<DaemonConfigInput, 'socketPath'>,
   daemonCount: 1 | 2 = 1,
 ): Promise<StartedFixture> {
   const directory = mkdtempSync(join(tmpdir(), 'iwarpd-'));

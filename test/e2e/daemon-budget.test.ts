@@ -3,7 +3,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { emitHello, Role } from '#contract/protocol/ipc-frames';
 import { ERRNO } from '#contract/verbs/errors';
 import type { PD, Provider } from '#contract/verbs/provider';
-import type { DaemonOptions } from '#daemon/main/config';
+import type { DaemonConfigInput } from '#daemon/main/config';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { runCommand } from '../support/cli-process.ts';
@@ -27,7 +27,7 @@ async function newPD(): Promise<PD> {
 }
 
 /** The error of the first refused call of `take`, over several clients. */
-async function exhausted(limits: DaemonOptions['limits'], take: (pd: PD) => Promise<unknown>) {
+async function exhausted(limits: DaemonConfigInput['limits'], take: (pd: PD) => Promise<unknown>) {
   daemon = await DaemonProcess.start({ limits });
   const pds = await Promise.all(Array.from({ length: 5 }, newPD));
   for (let round = 0; round < 1_000; round += 1) {

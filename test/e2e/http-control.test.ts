@@ -11,7 +11,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';
 import type { Provider } from '#contract/verbs/provider';
 import { OPERATIONS } from '#daemon/control/operations';
-import type { DaemonOptions } from '#daemon/main/config';
+import type { DaemonConfigInput } from '#daemon/main/config';
 import { startDaemon } from '#daemon/main/daemon';
 import { QP } from '#daemon/rnic/queue-pair';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
@@ -26,7 +26,7 @@ const TOKEN = 'a-token-that-cannot-be-guessed';
 
 let rig: DaemonRig;
 
-async function start(http: DaemonOptions['http'] = {}): Promise<string> {
+async function start(http: DaemonConfigInput['http'] = {}): Promise<string> {
   rig = await DaemonRig.start({ http, native: false });
   return rig.daemon.ready.http?.url ?? '';
 }

@@ -11,7 +11,7 @@ import { Role } from '#contract/protocol/ipc-frames';
 import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';
 import { LIMIT_NAMES } from '#daemon/clients/objects/daemon-budget';
 import { ShimOp } from '#daemon/kernel/shim-protocol';
-import type { DaemonOptions } from '#daemon/main/config';
+import type { DaemonConfigInput } from '#daemon/main/config';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { listen } from '#verbs-api/connect';
@@ -39,7 +39,7 @@ const ROUNDS = 5;
 
 /** How a limit is made small, and how its refusal reads. */
 interface Row {
-  readonly options: DaemonOptions;
+  readonly options: DaemonConfigInput;
   readonly refusal: RegExp;
   /** The daemon's user: another one if the kernel does not limit root. */
   readonly owner?: number;
@@ -131,14 +131,14 @@ beforeEach(() => {
 afterEach(() => users.clean());
 
 /** A daemon that serves everyone. */
-async function openDaemon(owner: number, options: DaemonOptions) {
+async function openDaemon(owner: number, options: DaemonConfigInput) {
   const folder = users.path('of-owner');
   mkdirSync(folder, { mode: 0o755 });
   chownSync(folder, owner, owner);
   chmodSync(folder, 0o755);
   const config = users.path('config.json');
   const iwarp = { name: 'i', addresses: ['127.0.0.3'] } as const;
-  const all: DaemonOptions = { devices: [ROCE, iwarp], allowOtherUsers: true, ...options };
+  const all: DaemonConfigInput = { devices: [ROCE, iwarp], allowOtherUsers: true, ...options };
   writeFileSync(config, JSON.stringify({ ...all, native: false, logLevel: 'warn' }));
   const socket = `${folder}/s`;
   const words = ['start', '--socket', socket, '--config', config];

@@ -1,6 +1,6 @@
 /** The network of a simulated world: addresses of hosts, ports, listeners and wires. */
 import type { Dial, Link } from '#daemon/host/links/link';
-import { type LinkPort, type Network, TransportError } from '#daemon/host/links/network';
+import { type LinkPort, type Network, NetworkError } from '#daemon/host/links/network';
 import type { Prng } from '../support/prng.ts';
 import { SimLink, type Wire, type WireTraits } from '../support/sim-link.ts';
 import type { VirtualTime } from '../support/virtual-time.ts';
@@ -115,11 +115,11 @@ export class HostNetwork implements Network {
   hold(address: string, port: number): SimPort {
     const wildcard = address === '0.0.0.0' || address === '::';
     if (!wildcard && !this.addresses.includes(address)) {
-      throw new TransportError('EADDRNOTAVAIL', `${address} belongs to another host`);
+      throw new NetworkError('EADDRNOTAVAIL', `${address} belongs to another host`);
     }
     const chosen = port === 0 ? this.#nextPort++ : port;
     if (this.held.has(`${address} ${chosen}`)) {
-      throw new TransportError('EADDRINUSE', `${address} port ${chosen} is in use`);
+      throw new NetworkError('EADDRINUSE', `${address} port ${chosen} is in use`);
     }
     const held = new SimPort(this, address, chosen);
     this.held.set(`${address} ${chosen}`, held);
@@ -128,10 +128,10 @@ export class HostNetwork implements Network {
 
   sourceAddress(destination: string, source: string | undefined): string {
     if (source !== undefined && !this.addresses.includes(source)) {
-      throw new TransportError('EADDRNOTAVAIL', `${source} belongs to another host`);
+      throw new NetworkError('EADDRNOTAVAIL', `${source} belongs to another host`);
     }
     if (!this.world.knows(destination)) {
-      throw new TransportError('ENETUNREACH', `no route to ${destination}`);
+      throw new NetworkError('ENETUNREACH', `no route to ${destination}`);
     }
     return source ?? this.addresses[0] ?? '';
   }
@@ -167,7 +167,7 @@ export class SimPort implements LinkPort {
 
   listen(onLink: (link: Link) => void): void {
     if (this.#released || this.#onLink !== undefined) {
-      throw new TransportError('EINVAL', 'the port is in use');
+      throw new NetworkError('EINVAL', 'the port is in use');
     }
     this.listens = true;
     this.#onLink = onLink;
@@ -184,7 +184,7 @@ export class SimPort implements LinkPort {
     onFailed: (errorCode: string) => void,
   ): Dial {
     if (this.#released || this.listens || this.#dialed) {
-      throw new TransportError('EINVAL', 'the port is in use');
+      throw new NetworkError('EINVAL', 'the port is in use');
     }
     this.#dialed = true;
     const { world } = this.#host;

@@ -4,6 +4,7 @@ import type {
   ConnectionSummary,
   ObjectFilter,
   ObjectSummaries,
+  PhaseCount,
   ResetReport,
 } from '#contract/protocol/control';
 import type { FaultSpec, FaultStatus } from '#contract/protocol/faults';
@@ -17,7 +18,7 @@ import type {
 import type { TraceRequest, TraceSample } from '#contract/protocol/trace-sample';
 import { ListedPart } from '#daemon/clients/objects/object-window';
 import { CountedTimes, OperationTimes } from '#daemon/control/operation-times';
-import type { ConnectionCount, ControlTarget } from '#daemon/control/target';
+import type { ControlTarget } from '#daemon/control/target';
 
 const CLIENT = {
   id: 3,
@@ -150,7 +151,7 @@ export class FixedTarget implements ControlTarget {
     return [{ api: 'verbs', verb: 'ibv_modify_qp', code: 'EINVAL', count: 2 }];
   }
 
-  connectionCounts(): ConnectionCount[] {
+  connectionCounts(): PhaseCount[] {
     return [{ device: 'a', phase: 'established', count: 1 }];
   }
 

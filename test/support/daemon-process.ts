@@ -5,7 +5,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { DaemonStatus } from '#contract/protocol/ipc-admin';
-import type { DaemonOptions } from '#daemon/main/config';
+import type { DaemonConfigInput } from '#daemon/main/config';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { patient, quiet, until } from './patience.ts';
 import { repositoryRoot } from './prerequisites.ts';
@@ -74,14 +74,14 @@ export class DaemonProcess {
   readonly #child: ChildProcess;
 
   private constructor(
-    options: DaemonOptions,
+    options: DaemonConfigInput,
     stderr: 'pipe' | number,
     directory: string | undefined,
     within: readonly string[],
   ) {
     this.directory = directory ?? mkdtempSync(join(tmpdir(), 'iwarpd-e2e-'));
     this.socketPath = join(this.directory, 'iwarpd.sock');
-    const all: DaemonOptions = { socketPath: this.socketPath, ...options };
+    const all: DaemonConfigInput = { socketPath: this.socketPath, ...options };
     this.#child = spawnProgram('daemon-main', [JSON.stringify(all)], stderr, within);
     this.#child.stderr?.on('data', (bytes: Buffer) => {
       this.log += bytes.toString();
@@ -96,7 +96,7 @@ export class DaemonProcess {
    * `within` a command that runs it.
    */
   static async start(
-    options: DaemonOptions = {},
+    options: DaemonConfigInput = {},
     stderr: 'pipe' | number = 'pipe',
     within: readonly string[] = [],
   ): Promise<DaemonProcess> {
@@ -106,7 +106,7 @@ export class DaemonProcess {
   }
 
   /** Starts one in place of another, once that has ended. */
-  static async startIn(directory: string, options: DaemonOptions = {}): Promise<DaemonProcess> {
+  static async startIn(directory: string, options: DaemonConfigInput = {}): Promise<DaemonProcess> {
     const daemon = new DaemonProcess(options, 'pipe', directory, []);
     await printed(daemon.#child, '"socketPath"');
     return daemon;

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import type { DaemonOptions } from '#daemon/main/config';
+import type { DaemonConfigInput } from '#daemon/main/config';
 import { type Daemon, startDaemon } from '#daemon/main/daemon';
 
 /** See the module's comment. */
@@ -13,7 +13,7 @@ export class DaemonRig {
   readonly log: string[] = [];
   #daemon: Daemon | undefined;
 
-  static async start(options: DaemonOptions = {}): Promise<DaemonRig> {
+  static async start(options: DaemonConfigInput = {}): Promise<DaemonRig> {
     const rig = new DaemonRig();
     const log = pino({ level: 'debug' }, { write: (line: string) => void rig.log.push(line) });
     rig.#daemon = await startDaemon({ socketPath: rig.socketPath, ...options }, { log });

@@ -10,8 +10,8 @@ import { dirname, join } from 'node:path';
 import {
   emitWelcome,
   FRAME_HEADER_BYTES,
-  FrameReader,
   type Hello,
+  IpcFrameReader,
   parseHello,
   Role,
   TOKEN_BYTES,
@@ -186,7 +186,7 @@ export class FakeDaemon {
     socket.on('error', () => undefined);
     socket.on('close', () => this.#sockets.delete(socket));
     let receive = (bytes: Uint8Array): void => void reader.push(bytes);
-    const reader = new FrameReader(64, (frame) => {
+    const reader = new IpcFrameReader(64, (frame) => {
       receive = this.#greet(socket, parseHello(frame));
     });
     socket.on('data', (bytes) => receive(bytes));

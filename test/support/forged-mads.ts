@@ -14,7 +14,7 @@ import {
 import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
 import { writeIpRequest } from '#daemon/roce/wire/ip-request';
 import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '#daemon/roce/wire/mad';
-import { Operation, Service } from '#daemon/roce/wire/opcode';
+import { PacketOperation, Service } from '#daemon/roce/wire/opcode';
 import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
@@ -39,7 +39,7 @@ function forgedMessage<N extends CmMessageName>(
 ): Uint8Array {
   const packet = makePacket();
   Object.assign(packet, {
-    opcode: Service.ud | Operation.sendOnly,
+    opcode: Service.ud | PacketOperation.sendOnly,
     sourceQpn: GSI_QPN,
     destQpn: GSI_QPN,
     qkey: GSI_QKEY,

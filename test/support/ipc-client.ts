@@ -4,8 +4,8 @@ import {
   DAEMON_FRAME_MAX_BYTES,
   emitFrame,
   emitHello,
-  FrameReader,
   FrameType,
+  IpcFrameReader,
   parseWelcome,
   Role,
   type Welcome,
@@ -28,7 +28,7 @@ export class IpcClient {
   #closed = false;
 
   constructor(path: string) {
-    const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => {
+    const reader = new IpcFrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => {
       if (frame.type === FrameType.welcome) this.#welcome = parseWelcome(frame);
       else {
         const { type, id } = frame;

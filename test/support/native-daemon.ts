@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { preloadPath } from '#daemon/console/preload-library';
 import { sysfsPath } from '#daemon/kernel/sysfs-tree';
-import type { DaemonOptions } from '#daemon/main/config';
+import type { DaemonConfigInput } from '#daemon/main/config';
 import { type Daemon, startDaemon } from '#daemon/main/daemon';
 import { RunningCommand } from './cli-process.ts';
 
@@ -31,7 +31,7 @@ export class NativeDaemonRig {
   #upper: RunningCommand | undefined;
 
   /** Starts the emulating daemon with `devices`, and the other one with the words of `start`. */
-  async start(devices: DaemonOptions['devices'], words: readonly string[]): Promise<void> {
+  async start(devices: DaemonConfigInput['devices'], words: readonly string[]): Promise<void> {
     this.#lower = await startDaemon({
       socketPath: this.lowerPath,
       ...(devices === undefined ? {} : { devices }),

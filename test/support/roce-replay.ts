@@ -10,7 +10,7 @@ import {
   type MessageFailure,
   OutboundKind,
 } from '#daemon/rnic/wire-port';
-import { Operation, operationOf, Service, Trait } from '#daemon/roce/wire/opcode';
+import { operationOf, PacketOperation, Service, Trait } from '#daemon/roce/wire/opcode';
 import { PATH_MTU_MAX_BYTES } from '#daemon/roce/wire/path-mtu';
 import { addPsn, psnDistance } from '#daemon/roce/wire/psn';
 import { NakCode, nakSyndrome, SyndromeKind, syndromeKind } from '#daemon/roce/wire/syndrome';
@@ -168,7 +168,7 @@ function learnMemory(
   const address = packet.vaHi * WORD + packet.vaLo;
   for (const answer of answers) {
     const at = psnDistance(answer.packet.psn, packet.psn);
-    if (operationOf(packet.opcode) === Operation.readRequest) {
+    if (operationOf(packet.opcode) === PacketOperation.readRequest) {
       if ((answer.traits & Trait.readResponse) === 0) continue;
       const inside = at >= 0 && at * mtu < Math.max(packet.dmaLength, 1);
       if (inside) memory.learn(address + at * mtu, payloadOf(answer));
@@ -218,7 +218,7 @@ export function replayResponder(flow: RecordedFlow, options: ReplayOptions = {})
     user.notReady =
       next !== undefined &&
       syndromeKind(next.syndrome) === SyndromeKind.rnrNak &&
-      operationOf(next.opcode) === Operation.acknowledge;
+      operationOf(next.opcode) === PacketOperation.acknowledge;
     learnMemory(user.recorded, request, answers, mtu);
     side.receive(request.bytes, request.index);
     ours.push(...side.pollAll(request.index).map(hexOf));
@@ -239,19 +239,19 @@ function chosen(bytes: Uint8Array, traits: number, service: number): string {
 }
 
 const KINDS: ReadonlyMap<number, OutboundKind> = new Map([
-  [Operation.sendLast, OutboundKind.send],
-  [Operation.sendOnly, OutboundKind.send],
-  [Operation.sendLastImmediate, OutboundKind.sendWithImmediate],
-  [Operation.sendOnlyImmediate, OutboundKind.sendWithImmediate],
-  [Operation.sendLastInvalidate, OutboundKind.sendWithInvalidate],
-  [Operation.sendOnlyInvalidate, OutboundKind.sendWithInvalidate],
-  [Operation.writeLast, OutboundKind.write],
-  [Operation.writeOnly, OutboundKind.write],
-  [Operation.writeLastImmediate, OutboundKind.writeWithImmediate],
-  [Operation.writeOnlyImmediate, OutboundKind.writeWithImmediate],
-  [Operation.readRequest, OutboundKind.readRequest],
-  [Operation.compareSwap, OutboundKind.atomic],
-  [Operation.fetchAdd, OutboundKind.atomic],
+  [PacketOperation.sendLast, OutboundKind.send],
+  [PacketOperation.sendOnly, OutboundKind.send],
+  [PacketOperation.sendLastImmediate, OutboundKind.sendWithImmediate],
+  [PacketOperation.sendOnlyImmediate, OutboundKind.sendWithImmediate],
+  [PacketOperation.sendLastInvalidate, OutboundKind.sendWithInvalidate],
+  [PacketOperation.sendOnlyInvalidate, OutboundKind.sendWithInvalidate],
+  [PacketOperation.writeLast, OutboundKind.write],
+  [PacketOperation.writeOnly, OutboundKind.write],
+  [PacketOperation.writeLastImmediate, OutboundKind.writeWithImmediate],
+  [PacketOperation.writeOnlyImmediate, OutboundKind.writeWithImmediate],
+  [PacketOperation.readRequest, OutboundKind.readRequest],
+  [PacketOperation.compareSwap, OutboundKind.atomic],
+  [PacketOperation.fetchAdd, OutboundKind.atomic],
 ]);
 
 /** The work requests of a flow's packets, each packet seen at least once. */
@@ -269,7 +269,7 @@ function workOf({ requests, service }: RecordedFlow, mtu: number): Work[] {
     if (ahead > 0) throw new Error(`the recording lacks the request with PSN ${next}`);
     // A retransmission, or a part of a repeated Read.
     if (ahead < 0) continue;
-    const reads = service === Service.rc && operationOf(opcode) === Operation.readRequest;
+    const reads = service === Service.rc && operationOf(opcode) === PacketOperation.readRequest;
     next = addPsn(psn, reads ? Math.max(Math.ceil(dmaLength / mtu), 1) : 1);
     parts.push(request);
     if ((request.traits & Trait.ends) === 0) continue;
@@ -286,7 +286,7 @@ function workRequest(id: number, parts: readonly RecordedPacket[]): Work {
   const last = (parts.at(-1) as RecordedPacket).packet;
   const ends = KINDS.get(operationOf(last.opcode));
   const kind = ends ?? OutboundKind.write;
-  if (ends === undefined && operationOf(first.opcode) !== Operation.writeFirst) {
+  if (ends === undefined && operationOf(first.opcode) !== PacketOperation.writeFirst) {
     throw new Error('a message that ends with no last packet');
   }
   const message: Work['message'] = {
@@ -297,7 +297,8 @@ function workRequest(id: number, parts: readonly RecordedPacket[]): Work {
     remoteToLo: first.vaLo,
     invalidateStag: last.invalidateRkey,
     immediateLo: last.immediate,
-    atomicOperation: operationOf(last.opcode) === Operation.fetchAdd ? FETCH_ADD : COMPARE_SWAP,
+    atomicOperation:
+      operationOf(last.opcode) === PacketOperation.fetchAdd ? FETCH_ADD : COMPARE_SWAP,
     atomicOperandHi: first.swapAddHi,
     atomicOperandLo: first.swapAddLo,
     atomicCompareHi: first.compareHi,

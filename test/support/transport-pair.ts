@@ -7,7 +7,7 @@ import {
   type PacketWire,
   type TransportFailure,
 } from '#daemon/roce/transport/packet-wire';
-import { makeWire, type WireOptions } from '#daemon/roce/transport/transport';
+import { makeWire, type PacketWireOptions } from '#daemon/roce/transport/transport';
 import {
   makePacket,
   mayBeAnswered,
@@ -28,7 +28,7 @@ export class TransportSide {
   readonly #packet = makePacket();
 
   /** `user`: the queue pair, or how much memory a new one has. */
-  constructor(user: number | ModelUser, options: Partial<WireOptions>) {
+  constructor(user: number | ModelUser, options: Partial<PacketWireOptions>) {
     this.user = typeof user === 'number' ? new ModelUser('roce', user) : user;
     const base = { type: QPType.rc, qpn: 0x55, portMtuBytes: 1024 };
     this.wire = makeWire(this.user, { ...base, ...options });
@@ -110,7 +110,7 @@ export class TransportPair {
   readonly b: TransportSide;
   now = 0;
 
-  constructor(change: Partial<QPPath> = {}, options: Partial<WireOptions> = {}) {
+  constructor(change: Partial<QPPath> = {}, options: Partial<PacketWireOptions> = {}) {
     this.a = new TransportSide(65536, options);
     this.b = new TransportSide(65536, options);
     for (const { wire } of [this.a, this.b]) {

@@ -1,4 +1,7 @@
-/** An export is a promise to other files; one without an importer only hides what may change. */
+/**
+ * An export is a promise to other files; one without an importer only hides what may change, and one with the
+ * name of another misleads who searches for it.
+ */
 import { describe, expect, it } from 'vitest';
 import { exportsOf, importsOf, readSource, readSources } from './source-graph.ts';
 
@@ -57,6 +60,38 @@ function testedOnly(texts: ReadonlyMap<string, string>, entries: readonly string
   });
 }
 
+/** Names with one meaning in two places. */
+const SAME_MEANING: readonly (readonly [string, string])[] = [
+  // The public interface, and the emulated object or argument that stands for it; see GLOSSARY.md.
+  ['daemon/contract/verbs/', 'daemon/rnic/'],
+  // One role over a command channel and over rdma-core.
+  ['verbs-api/client/', 'verbs-api/native/'],
+  // The words of the InfiniBand specification, and of RFC 8166.
+  ['daemon/roce/transport/requester.ts', 'verbs-api/rpcrdma/core/requester.ts'],
+  ['daemon/roce/transport/responder.ts', 'verbs-api/rpcrdma/core/responder.ts'],
+];
+
+const TYPE_DECLARATION = /^export (?:declare )?(?:abstract )?(?:class|interface|type) (\w+)/gm;
+
+/** Exported types of what ships with a name that an earlier file gives to another, as `name: file, file`. */
+function ambiguous(texts: ReadonlyMap<string, string>): string[] {
+  const found = new Map<string, string[]>();
+  for (const [file, text] of texts) {
+    if (file.startsWith('test/')) continue;
+    for (const [, name = ''] of text.matchAll(TYPE_DECLARATION)) {
+      found.set(name, [...(found.get(name) ?? []), file]);
+    }
+  }
+  return [...found]
+    .filter(([, places]) => places.length > 1)
+    .map(([name, places]) => [name, places.sort()] as const)
+    .filter(([, [one = '', other = '', ...rest]]) => {
+      const same = SAME_MEANING.some(([a, b]) => one.startsWith(a) && other.startsWith(b));
+      return rest.length > 0 || !same;
+    })
+    .map(([name, places]) => `${name}: ${places.join(', ')}`);
+}
+
 describe('exports', () => {
   const texts = readSources();
   const entries = publicEntries();
@@ -72,6 +107,21 @@ describe('exports', () => {
 
   it('do not exist for their own tests alone', () => {
     expect(testedOnly(texts, entries)).toEqual([]);
+  });
+
+  it('name one thing each', () => {
+    expect(ambiguous(texts)).toEqual([]);
+  });
+
+  it('are found ambiguous when two files that ship declare a type', () => {
+    const example = new Map([
+      ['a.ts', 'export class Link {}\nexport type Once = 1;\n'],
+      ['b.ts', 'export interface Link {}\ninterface Once {}\n'],
+      ['daemon/contract/verbs/provider.ts', 'export interface QP {}\n'],
+      ['daemon/rnic/queue-pair.ts', 'export class QP {}\n'],
+      ['test/rig.ts', 'export class Once {}\n'],
+    ]);
+    expect(ambiguous(example)).toEqual(['Link: a.ts, b.ts']);
   });
 
   it('are found dead when no file imports them, and alive through a re-export or a namespace', () => {

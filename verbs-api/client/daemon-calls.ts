@@ -4,9 +4,9 @@ import {
   DAEMON_FRAME_MAX_BYTES,
   emitValueFrame,
   FRAME_HEADER_BYTES,
-  type Frame,
-  FrameReader,
   FrameType,
+  type IpcFrame,
+  IpcFrameReader,
 } from '#contract/protocol/ipc-frames';
 import { decodeValue, type IpcValue } from '#contract/protocol/ipc-value';
 import { isErrnoCode, VerbsError } from '#contract/verbs/errors';
@@ -33,7 +33,7 @@ export class DaemonCalls {
 
   constructor(connection: DaemonConnection) {
     this.#connection = connection;
-    const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => this.#take(frame));
+    const reader = new IpcFrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => this.#take(frame));
     connection.onBytes = (bytes) => {
       try {
         reader.push(bytes);
@@ -71,7 +71,7 @@ export class DaemonCalls {
     clearTimeout(timer);
   }
 
-  #take(frame: Frame): void {
+  #take(frame: IpcFrame): void {
     const call = this.#waiting.get(frame.id);
     if (frame.type === FrameType.event) this.onEvent(decodeValue(frame.payload));
     else if (frame.type === FrameType.reply) call?.resolve(decodeValue(frame.payload));

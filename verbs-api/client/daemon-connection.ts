@@ -5,10 +5,10 @@ import { constants } from 'node:os';
 import {
   DAEMON_FRAME_MAX_BYTES,
   emitHello,
-  type Frame,
-  FrameReader,
   GREETING_TIMEOUT_MS,
   IPC_VERSION,
+  type IpcFrame,
+  IpcFrameReader,
   parseWelcome,
   type Role,
   type Welcome,
@@ -58,7 +58,7 @@ export class DaemonConnection {
         socket.destroy();
         reject(error);
       };
-      const welcomed = (frame: Frame) => {
+      const welcomed = (frame: IpcFrame) => {
         const welcome = parseWelcome(frame);
         if (welcome.errno !== 0) return fail(refusal(welcome));
         if (welcome.version !== IPC_VERSION) return fail(versionMismatch(welcome.version));
@@ -66,7 +66,7 @@ export class DaemonConnection {
         connection = new DaemonConnection(socket, welcome, daemonPid);
         resolve(connection);
       };
-      const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, welcomed);
+      const reader = new IpcFrameReader(DAEMON_FRAME_MAX_BYTES, welcomed);
       const receive = (bytes: Uint8Array) => {
         if (connection !== undefined) return connection.onBytes(bytes);
         // The daemon sends nothing after its welcome until the client has sent something else.

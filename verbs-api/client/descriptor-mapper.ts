@@ -3,8 +3,8 @@ import type { MappingRef } from '#contract/protocol/commands';
 import {
   DAEMON_FRAME_MAX_BYTES,
   emitHello,
-  FrameReader,
   GREETING_TIMEOUT_MS,
+  IpcFrameReader,
   parseTokenText,
   parseWelcome,
   Role,
@@ -142,7 +142,7 @@ export class DescriptorMapper {
       checkDaemon(fd, this.#place);
       sendNow(fd, emitHello(Role.map, this.#token));
       let welcomed = false;
-      const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => {
+      const reader = new IpcFrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => {
         const welcome = parseWelcome(frame);
         if (welcome.errno !== 0) throw refusal(welcome);
         welcomed = true;

@@ -2,9 +2,9 @@
 import {
   DAEMON_FRAME_MAX_BYTES,
   emitValueFrame,
-  type Frame,
-  FrameReader,
   FrameType,
+  type IpcFrame,
+  IpcFrameReader,
   Role,
 } from '#contract/protocol/ipc-frames';
 import { decodeValue, IpcFormatError, type IpcValue } from '#contract/protocol/ipc-value';
@@ -41,7 +41,7 @@ export async function watchTraffic(options: TrafficWatchOptions): Promise<Traffi
     begun = resolve;
   });
   let answered = false;
-  const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => {
+  const reader = new IpcFrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => {
     if (answered) options.onRecord(parseTapRecord(frame));
     else if (frame.type !== FrameType.reply) throw refusalOf(frame);
     answered = true;
@@ -79,7 +79,7 @@ export async function watchTraffic(options: TrafficWatchOptions): Promise<Traffi
   return { ended, stop };
 }
 
-function refusalOf(frame: Frame): Error {
+function refusalOf(frame: IpcFrame): Error {
   const value = decodeValue(frame.payload);
   const [code, text] = Array.isArray(value) ? value : [];
   if (code !== 'EINVAL' || typeof text !== 'string') throw new IpcFormatError('no answer');

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from '#daemon/console/preload-library';
-import type { Finding, Findings } from '#daemon/lint/findings';
+import type { Findings, LintFinding } from '#daemon/lint/findings';
 
 export const LINT_MODES = ['print', 'error'] as const;
 export type LintMode = (typeof LINT_MODES)[number];
@@ -16,7 +16,7 @@ export function lintLines(findings: Findings): string[] {
   return left === 0 ? lines : [...lines, `and ${left} more`];
 }
 
-function lintLine({ rule, sentence, program, pid, device, times }: Finding): string {
+function lintLine({ rule, sentence, program, pid, device, times }: LintFinding): string {
   const such = times === 1 ? '' : `; ${times} such objects`;
   return `${rule}: ${sentence} (${program}[${pid}] on ${device}${such})`;
 }

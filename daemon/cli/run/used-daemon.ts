@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import { CommandFailure, failureCode } from '#daemon/console/failure';
 import { sysfsPath } from '#daemon/kernel/sysfs-tree';
 import type { Findings } from '#daemon/lint/findings';
-import type { DaemonOptions } from '#daemon/main/config';
+import type { DaemonConfigInput } from '#daemon/main/config';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { isTrustedUser } from '#verbs-api/client/daemon-trust';
 
@@ -24,7 +24,7 @@ export function sharedDaemon(socketPath: string): UsedDaemon {
 /** Starts a daemon for one program, in a temporary folder. It records advice in `findings`. */
 export async function startPrivate(
   folder: string,
-  options: DaemonOptions & { readonly socketPath: string },
+  options: DaemonConfigInput & { readonly socketPath: string },
   log: Logger,
   findings: Findings | undefined,
 ): Promise<UsedDaemon> {

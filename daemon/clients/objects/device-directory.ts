@@ -12,8 +12,8 @@ import { canonicalAddress, isWildcard } from '#base/address';
 import { nearest } from '#contract/verbs/arguments';
 import { VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
-import type { DeviceBackend, DeviceHost } from '#daemon/host/device-backend';
 import type { RnicHost } from '#daemon/host/rnic-host';
+import type { DeviceHost, ServedDevice } from '#daemon/host/served-device';
 import { isTrusted } from '../trusted-user.ts';
 import { AllResources } from './device-resources.ts';
 import { EventRouter } from './event-router.ts';
@@ -21,7 +21,7 @@ import { mayOpenNode, type ProgramUser } from './user-rights.ts';
 
 interface FoundDevice {
   readonly host: DeviceHost;
-  readonly device: DeviceBackend;
+  readonly device: ServedDevice;
 }
 
 export class DeviceDirectory {
@@ -56,7 +56,7 @@ export class DeviceDirectory {
   }
 
   /** All devices, emulated ones first. */
-  devices(): DeviceBackend[] {
+  devices(): ServedDevice[] {
     return this.hosts.flatMap((host) => this.#permitted(host));
   }
 
@@ -80,16 +80,16 @@ export class DeviceDirectory {
     throw new VerbsError('ENODEV', noDevice(name, this.devices()));
   }
 
-  #permitted(host: DeviceHost): DeviceBackend[] {
+  #permitted(host: DeviceHost): ServedDevice[] {
     return host.devices.filter((device) => this.#permits(device));
   }
 
-  #permits({ info, node }: DeviceBackend): boolean {
+  #permits({ info, node }: ServedDevice): boolean {
     if (this.#user === undefined || info.backend !== 'native') return true;
     return node !== undefined && mayOpenNode(node, this.#user);
   }
 
-  #refusal({ name, node }: DeviceBackend): VerbsError {
+  #refusal({ name, node }: ServedDevice): VerbsError {
     const { uid } = this.#user ?? {};
     const text =
       `cannot open ${name}: user ${uid} may not open ${node}; let this user or everyone read and ` +
@@ -97,7 +97,7 @@ export class DeviceDirectory {
     return new VerbsError('EACCES', text);
   }
 
-  #first(matches: (device: DeviceBackend) => boolean): FoundDevice | undefined {
+  #first(matches: (device: ServedDevice) => boolean): FoundDevice | undefined {
     for (const host of this.hosts) {
       const device = this.#permitted(host).find(matches);
       if (device !== undefined) return { host, device };
@@ -129,19 +129,19 @@ export class DeviceDirectory {
   }
 }
 
-function names(devices: readonly DeviceBackend[], address: string): boolean {
+function names(devices: readonly ServedDevice[], address: string): boolean {
   return devices.some((device) => isConnected(device) && device.info.addresses.includes(address));
 }
 
 /** Whether the connection manager connects the queue pairs of a device. */
-function isConnected({ info }: DeviceBackend): boolean {
+function isConnected({ info }: ServedDevice): boolean {
   return info.transport !== 'roce';
 }
 
 /** Why the device is missing, with a list of those that exist. */
 export function noDevice(
   name: string | undefined,
-  devices: readonly Pick<DeviceBackend, 'name'>[],
+  devices: readonly Pick<ServedDevice, 'name'>[],
 ): string {
   const names = devices.map((device) => device.name);
   const near = name === undefined ? undefined : nearest(name, names);

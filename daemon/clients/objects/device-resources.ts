@@ -1,5 +1,5 @@
 /** Objects of emulated devices, from all clients, with their owners: for `rdma resource`. */
-import type { DeviceBackend } from '#daemon/host/device-backend';
+import type { ServedDevice } from '#daemon/host/served-device';
 import { MR } from '#daemon/rnic/memory/memory-region';
 import { PD } from '#daemon/rnic/memory/protection-domain';
 import { QP } from '#daemon/rnic/queue-pair';
@@ -98,9 +98,9 @@ export class DeviceResources {
 /** Objects of all devices, and the ids, which have no device until an address decides it. */
 export class AllResources {
   readonly ids = new NumberedList<ListedId>();
-  readonly #byDevice = new Map<DeviceBackend, DeviceResources>();
+  readonly #byDevice = new Map<ServedDevice, DeviceResources>();
 
-  of(device: DeviceBackend): DeviceResources {
+  of(device: ServedDevice): DeviceResources {
     let resources = this.#byDevice.get(device);
     if (resources === undefined) {
       resources = new DeviceResources();

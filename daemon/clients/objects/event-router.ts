@@ -1,16 +1,16 @@
 /** Delivers device events to the clients that own the objects. */
 import type {
   DeviceAsyncEvent,
-  DeviceBackend,
   DeviceFailure,
   DeviceHost,
   ServedCmEvent,
+  ServedDevice,
   TaggedObject,
-} from '#daemon/host/device-backend';
+} from '#daemon/host/served-device';
 
 /** Receives the events of whole devices. */
 export interface DeviceEventSink {
-  handleDeviceEvent(device: DeviceBackend, event: DeviceAsyncEvent): void;
+  handleDeviceEvent(device: ServedDevice, event: DeviceAsyncEvent): void;
 }
 
 /** The tag of a device object or connection id: receives the events of that object. */
@@ -62,7 +62,7 @@ export class EventRouter {
     this.#sinks.delete(sink);
   }
 
-  #route(device: DeviceBackend, event: DeviceAsyncEvent): void {
+  #route(device: ServedDevice, event: DeviceAsyncEvent): void {
     const { object } = event;
     if (object === undefined) {
       for (const sink of this.#sinks) sink.handleDeviceEvent(device, event);

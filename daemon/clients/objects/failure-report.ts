@@ -1,6 +1,6 @@
 /** Failed work and asynchronous events as the refusals of a program's user record them. */
 import { AsyncEventType } from '#contract/verbs/enums';
-import type { DeviceAsyncEvent, DeviceFailure } from '#daemon/host/device-backend';
+import type { DeviceAsyncEvent, DeviceFailure } from '#daemon/host/served-device';
 import type { RefusalReport } from '#daemon/refusals/refusals';
 import { failureNames, flushNames } from '#daemon/rnic/failure-sentence';
 import { QP } from '#daemon/rnic/queue-pair';

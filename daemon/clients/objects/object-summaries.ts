@@ -4,7 +4,7 @@
  */
 import type { MRSummary, ObjectOwner, QPSummary } from '#contract/protocol/control';
 import { QPType } from '#contract/verbs/enums';
-import type { DeviceMR, DeviceQP } from '#daemon/host/device-backend';
+import type { DeviceMR, DeviceQP } from '#daemon/host/served-device';
 import { qpStateName } from '#daemon/rnic/qp-state';
 
 const TYPE_NAMES: Readonly<Record<QPType, string>> = {

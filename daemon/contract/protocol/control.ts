@@ -210,6 +210,13 @@ export interface ConnectionSummary {
   readonly qpNum?: number;
 }
 
+/** How many connections of a device are in a phase. */
+export interface PhaseCount {
+  readonly device: string;
+  readonly phase: ConnectionPhase;
+  readonly count: number;
+}
+
 /** Records kept for `ResetReport.endedHolding`. */
 export const ENDED_HOLDING_MAX = 256;
 

@@ -85,7 +85,7 @@ export const Role = {
 export type Role = (typeof Role)[keyof typeof Role];
 
 /** A frame: `payload` borrows from the reader's input until the callback returns. */
-export interface Frame {
+export interface IpcFrame {
   readonly type: number;
   readonly id: number;
   readonly payload: Uint8Array;
@@ -119,15 +119,15 @@ const KEPT_MAX_BYTES = 128 * 1024;
 const KEPT_MIN_BYTES = 256;
 
 /** Splits a stream of bytes into frames, however the stream is fragmented. */
-export class FrameReader {
+export class IpcFrameReader {
   readonly #payloadMaxBytes: number;
-  readonly #onFrame: (frame: Frame) => void;
+  readonly #onFrame: (frame: IpcFrame) => void;
   /** The part of an incomplete frame that has arrived: the first `#heldBytes` bytes. */
   #held: Uint8Array = NO_BYTES;
   #heldBytes = 0;
 
   /** `payloadMaxBytes`: a longer frame is refused as soon as its header has arrived. */
-  constructor(payloadMaxBytes: number, onFrame: (frame: Frame) => void) {
+  constructor(payloadMaxBytes: number, onFrame: (frame: IpcFrame) => void) {
     this.#payloadMaxBytes = payloadMaxBytes;
     this.#onFrame = onFrame;
   }
@@ -239,7 +239,7 @@ export function emitHello(role: Role, token: Uint8Array = new Uint8Array(TOKEN_B
 }
 
 /** Parses the payload of a hello. Throws `IpcFormatError`; the caller checks the version. */
-export function parseHello(frame: Frame): Hello {
+export function parseHello(frame: IpcFrame): Hello {
   const { payload } = frame;
   if (frame.type !== FrameType.hello || payload.length !== HELLO_BYTES) {
     throw new IpcFormatError('no greeting');
@@ -278,7 +278,7 @@ export function emitWelcome(welcome: Omit<Welcome, 'version'>): Uint8Array {
 }
 
 /** Parses a welcome. Throws `IpcFormatError`. */
-export function parseWelcome(frame: Frame): Welcome {
+export function parseWelcome(frame: IpcFrame): Welcome {
   const { payload } = frame;
   if (frame.type !== FrameType.welcome || payload.length < WELCOME_BYTES) {
     throw new IpcFormatError('no answer to the greeting');

@@ -21,7 +21,7 @@
  * `work-records.ts`. `refusal` has a value, a `Refusal` of `refusals.ts`. All four use link 0. A `lost` of link 0 counts such
  * records. All records are in the order of the events.
  */
-import { FRAME_HEADER_BYTES, type Frame, FrameType, writeFrameHeader } from './ipc-frames.ts';
+import { FRAME_HEADER_BYTES, FrameType, type IpcFrame, writeFrameHeader } from './ipc-frames.ts';
 import { IpcFormatError } from './ipc-value.ts';
 
 /** Bytes of a record before its body. */
@@ -150,7 +150,7 @@ export function putTapRecord(
 }
 
 /** Parses the frame of a record. Throws `IpcFormatError` if it is malformed. */
-export function parseTapRecord({ type, id, payload }: Frame): TapRecord {
+export function parseTapRecord({ type, id, payload }: IpcFrame): TapRecord {
   if (type !== FrameType.event || payload.length < HEAD_BYTES) {
     throw new IpcFormatError(`frame of type ${type} instead of a record`);
   }

@@ -15,7 +15,7 @@ import {
 import { isolatedText } from './isolated-text.ts';
 import type { Dial } from './link.ts';
 import type { OwnAddresses } from './memory-network.ts';
-import { type HostClock, type LinkPort, type Network, TransportError } from './network.ts';
+import { type HostClock, type LinkPort, type Network, NetworkError } from './network.ts';
 
 /** Ephemeral ports: IANA's range, and the kernel's default. */
 const FREE_PORT_MIN = 32_768;
@@ -61,7 +61,7 @@ export class IsolatedNetwork implements Network {
 
   hold(address: string, port: number, v6Only = false): LinkPort {
     if (!isWildcard(address) && !this.#own.has(address)) {
-      throw new TransportError('EADDRNOTAVAIL', `${address} is not an address of these devices`);
+      throw new NetworkError('EADDRNOTAVAIL', `${address} is not an address of these devices`);
     }
     const place = { address, v6Only };
     const number = port === 0 ? this.#freePort(place) : port;
@@ -76,17 +76,17 @@ export class IsolatedNetwork implements Network {
     const to = wildcardAsLoopback(destination);
     const group = isMulticast(to);
     if (!group && !this.#own.has(to)) {
-      throw new TransportError('ENETUNREACH', isolatedText(destination));
+      throw new NetworkError('ENETUNREACH', isolatedText(destination));
     }
     if (source === undefined) {
       if (group) return this.#own.senderTo(addressFamily(to));
       return addressFamily(to) === 4 && isLoopback(to) ? '127.0.0.1' : to;
     }
     if (addressFamily(source) !== addressFamily(to)) {
-      throw new TransportError('EINVAL', `${source} and ${to} differ in address family`);
+      throw new NetworkError('EINVAL', `${source} and ${to} differ in address family`);
     }
     if (!this.#own.has(source)) {
-      throw new TransportError('EADDRNOTAVAIL', `${source} is not an address of these devices`);
+      throw new NetworkError('EADDRNOTAVAIL', `${source} is not an address of these devices`);
     }
     return source;
   }
@@ -103,13 +103,13 @@ export class IsolatedNetwork implements Network {
   }
 
   /**
-   * Throws `TransportError` EADDRINUSE if a listener has the port. Ports that only hold a connection, or
+   * Throws `NetworkError` EADDRINUSE if a listener has the port. Ports that only hold a connection, or
    * nothing yet, are shared, as with SO_REUSEADDR.
    */
   assertNoListener(place: PortPlace, port: number): void {
     for (const other of this.#ports.get(port) ?? []) {
       if (other.listens && overlap(place, other.place)) {
-        throw new TransportError('EADDRINUSE', `${place.address} port ${port} has a listener`);
+        throw new NetworkError('EADDRINUSE', `${place.address} port ${port} has a listener`);
       }
     }
   }
@@ -138,7 +138,7 @@ export class IsolatedNetwork implements Network {
       for (const other of this.#ports.get(port) ?? []) free &&= !overlap(place, other.place);
       if (free) return port;
     }
-    throw new TransportError('EADDRINUSE', `every port of ${place.address} is in use`);
+    throw new NetworkError('EADDRINUSE', `every port of ${place.address} is in use`);
   }
 }
 
@@ -181,7 +181,7 @@ class IsolatedPort implements LinkPort {
     _onConnected: unknown,
     onFailed: (errorCode: string) => void,
   ): Dial {
-    if (this.listens) throw new TransportError('EINVAL', 'the port listens');
+    if (this.listens) throw new NetworkError('EINVAL', 'the port listens');
     const code = this.#network.refusal(address);
     let cancelled = false;
     this.release();

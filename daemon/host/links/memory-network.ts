@@ -8,7 +8,7 @@ import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import type { Dial, Link } from './link.ts';
 import { MemoryCarrier } from './memory-carrier.ts';
 import { type LinkEnds, MemoryLink } from './memory-link.ts';
-import { type HostClock, type LinkPort, type Network, TransportError } from './network.ts';
+import { type HostClock, type LinkPort, type Network, NetworkError } from './network.ts';
 
 /**
  * Connections of one listener waiting to be accepted, as in a kernel's backlog. Later ones use the inner
@@ -100,7 +100,7 @@ export class MemoryNetwork implements Network {
     try {
       return this.#inner.sourceAddress(destination, undefined);
     } catch (error) {
-      if (error instanceof TransportError) return undefined;
+      if (error instanceof NetworkError) return undefined;
       throw error;
     }
   }
@@ -145,7 +145,7 @@ class MemoryPort implements LinkPort {
   }
 
   listen(onLink: (link: Link) => void, onError: (error: Error) => void): void {
-    if (this.#connected) throw new TransportError('EINVAL', 'the port is in use');
+    if (this.#connected) throw new NetworkError('EINVAL', 'the port is in use');
     this.#inner.listen(onLink, onError);
     this.#onLink = onLink;
     this.#network.setListener(this);
@@ -163,7 +163,7 @@ class MemoryPort implements LinkPort {
     onFailed: (errorCode: string) => void,
   ): Dial {
     if (this.#connected || this.#released) {
-      throw new TransportError('EINVAL', 'the port is in use');
+      throw new NetworkError('EINVAL', 'the port is in use');
     }
     const { address, port } = remote;
     const listener = this.listens ? undefined : this.#network.listenerAt(address, port);

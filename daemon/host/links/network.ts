@@ -3,8 +3,8 @@ import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import type { Dial, Link } from './link.ts';
 
 /** An error of the system; `code` is the errno name. */
-export class TransportError extends Error {
-  override readonly name = 'TransportError';
+export class NetworkError extends Error {
+  override readonly name = 'NetworkError';
   readonly code: string;
 
   constructor(code: string, message: string) {
@@ -27,14 +27,14 @@ export interface LinkPort {
   readonly taken?: boolean;
   /**
    * Delivers connections from now on, starting with those that arrived since `suspend`. `onLink` must set the
-   * user of its link at once. Throws `TransportError` (EADDRINUSE, EINVAL if not held).
+   * user of its link at once. Throws `NetworkError` (EADDRINUSE, EINVAL if not held).
    */
   listen(onLink: (link: Link) => void, onError: (error: Error) => void): void;
   /** Leaves later connections in the system, until `listen` or `release`. */
   suspend(): void;
   /**
    * Connects from here; `onFailed` gets the errno name. Never calls back from inside. Connections of one
-   * `program` may share a carrier. Throws `TransportError`: EINVAL if not held, or if listening; EADDRINUSE
+   * `program` may share a carrier. Throws `NetworkError`: EINVAL if not held, or if listening; EADDRINUSE
    * (see `taken`).
    */
   dial(
@@ -57,12 +57,12 @@ export interface Network {
   /**
    * Holds `address` and `port`, 0 for a free one. `v6Only` determines whether `::` leaves the IPv4 addresses
    * to others; by default the system decides. `account` is charged for the associations of the port. Throws
-   * `TransportError`: EADDRNOTAVAIL and others, but no EADDRINUSE for a given port of TCP (`LinkPort.taken`).
+   * `NetworkError`: EADDRNOTAVAIL and others, but no EADDRINUSE for a given port of TCP (`LinkPort.taken`).
    */
   hold(address: string, port: number, v6Only?: boolean, account?: IdAccount): LinkPort;
   /**
    * The local address from which the host reaches `destination`; with `source`, only that address
-   * is tried. Throws `TransportError`: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL.
+   * is tried. Throws `NetworkError`: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL.
    */
   sourceAddress(destination: string, source: string | undefined): string;
 }

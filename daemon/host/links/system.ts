@@ -14,7 +14,7 @@ import {
   type HostSystem,
   type LinkPort,
   type Network,
-  TransportError,
+  NetworkError,
 } from './network.ts';
 import { ReadingShares } from './reading-share.ts';
 import { type LinkEnvironment, READ_BUFFER_BYTES } from './tcp-link.ts';
@@ -101,7 +101,7 @@ class MachineAddresses implements OwnAddresses {
     try {
       return this.#network.sourceAddress(address, undefined) === address;
     } catch (error) {
-      if (error instanceof TransportError) return false;
+      if (error instanceof NetworkError) return false;
       throw error;
     }
   }

@@ -7,7 +7,7 @@ import { unreserved } from '#native-bridge/libc/descriptor-limit';
 import { SystemCallError } from '#native-bridge/libc/libc';
 import { bindTcp, routeSource } from '#native-bridge/libc/tcp-socket';
 import type { Dial } from './link.ts';
-import { type LinkPort, TransportError } from './network.ts';
+import { type LinkPort, NetworkError } from './network.ts';
 import { dialTcp, type LinkEnvironment, type TcpLink } from './tcp-link.ts';
 import { TcpListener } from './tcp-listener.ts';
 
@@ -23,7 +23,7 @@ export class TcpPort implements LinkPort {
   #listener: TcpListener | undefined;
   #listens = false;
 
-  /** See `Network.hold`. Throws `TransportError`: EADDRNOTAVAIL and so on. */
+  /** See `Network.hold`. Throws `NetworkError`: EADDRNOTAVAIL and so on. */
   constructor(address: string, port: number, environment: LinkEnvironment, v6Only?: boolean) {
     this.address = address;
     this.#environment = environment;
@@ -31,7 +31,7 @@ export class TcpPort implements LinkPort {
     try {
       this.port = this.#bind(port);
     } catch (error) {
-      const taken = error instanceof TransportError && error.code === 'EADDRINUSE';
+      const taken = error instanceof NetworkError && error.code === 'EADDRINUSE';
       if (port === 0 || !taken) throw error;
       // As with the kernel's drivers: the present owner may be gone when the port is used.
       this.port = port;
@@ -60,7 +60,7 @@ export class TcpPort implements LinkPort {
 
   /**
    * Delivers connections from now on, starting with those that arrived since `suspend`. Throws
-   * `TransportError` (EADDRINUSE, EINVAL if not held).
+   * `NetworkError` (EADDRINUSE, EINVAL if not held).
    */
   listen(onLink: (link: TcpLink) => void, onError: (error: Error) => void): void {
     const held = this.#held();
@@ -83,7 +83,7 @@ export class TcpPort implements LinkPort {
   }
 
   /**
-   * Connects from here; see `dialTcp`. Throws `TransportError`: EINVAL if not held, or if listening;
+   * Connects from here; see `dialTcp`. Throws `NetworkError`: EINVAL if not held, or if listening;
    * EADDRINUSE.
    */
   dial(
@@ -92,7 +92,7 @@ export class TcpPort implements LinkPort {
     onFailed: (errorCode: string) => void,
   ): Dial {
     const fd = this.#held();
-    if (this.#listens) throw new TransportError('EINVAL', 'the port listens');
+    if (this.#listens) throw new NetworkError('EINVAL', 'the port listens');
     this.#fd = undefined;
     return dialTcp(fd, this, remote, this.#environment, onConnected, onFailed);
   }
@@ -111,7 +111,7 @@ export class TcpPort implements LinkPort {
   #held(): number {
     if (this.#taken) this.#bind(this.port);
     if (this.#fd === undefined || this.#listener !== undefined) {
-      throw new TransportError('EINVAL', 'the port is in use');
+      throw new NetworkError('EINVAL', 'the port is in use');
     }
     return this.#fd;
   }
@@ -119,7 +119,7 @@ export class TcpPort implements LinkPort {
 
 /**
  * The local address from which the host reaches `destination`; with `source`, only that address is
- * tried. Throws `TransportError`: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL.
+ * tried. Throws `NetworkError`: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL.
  */
 export function sourceAddress(destination: string, source: string | undefined): string {
   return translated(() => routeSource(destination, source));
@@ -129,7 +129,7 @@ function translated<T>(call: () => T): T {
   try {
     return call();
   } catch (error) {
-    if (error instanceof SystemCallError) throw new TransportError(error.code, error.message);
+    if (error instanceof SystemCallError) throw new NetworkError(error.code, error.message);
     throw error;
   }
 }

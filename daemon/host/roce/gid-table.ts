@@ -17,7 +17,7 @@ import {
 } from '../host-addresses.ts';
 
 /** An entry of a port's GID table. */
-export interface GidEntry {
+export interface GidTableEntry {
   /** Eight groups of four hex digits; all zero in an empty entry. */
   readonly gid: string;
   /** Spelling of sysfs. */
@@ -36,10 +36,13 @@ export interface GidSource extends DeviceAddresses {
 const GID_TABLE_LENGTH = 8;
 /** Empty entries have a type, too: programs give up on the whole table if one is unreadable. */
 const TYPE = 'RoCE v2';
-const EMPTY: GidEntry = { gid: gidText('::'), type: TYPE, interfaceName: undefined };
+const EMPTY: GidTableEntry = { gid: gidText('::'), type: TYPE, interfaceName: undefined };
 
 /** The GID table of a device on a host with these addresses. */
-export function gidTable(device: GidSource, host: readonly HostAddress[]): readonly GidEntry[] {
+export function gidTable(
+  device: GidSource,
+  host: readonly HostAddress[],
+): readonly GidTableEntry[] {
   const primary = primaryAddress(device, host);
   const own =
     device.addresses.length > 0 ? ownAddresses(device, host) : openAddresses(device, host);
@@ -64,7 +67,7 @@ export function gidTable(device: GidSource, host: readonly HostAddress[]): reado
  */
 export class GidTable {
   readonly #device: GidSource;
-  #entries: readonly GidEntry[];
+  #entries: readonly GidTableEntry[];
 
   constructor(device: GidSource, host: readonly HostAddress[]) {
     this.#device = device;
@@ -72,7 +75,7 @@ export class GidTable {
   }
 
   /** All entries; another array after each change. */
-  entries(): readonly GidEntry[] {
+  entries(): readonly GidTableEntry[] {
     return this.#entries;
   }
 
@@ -87,7 +90,10 @@ export class GidTable {
 }
 
 /** Keeps entries of `before` that are still wanted in place, and adds the others of `wanted`. */
-function following(before: readonly GidEntry[], wanted: readonly GidEntry[]): readonly GidEntry[] {
+function following(
+  before: readonly GidTableEntry[],
+  wanted: readonly GidTableEntry[],
+): readonly GidTableEntry[] {
   const kept = before.map(({ gid }) => wanted.find((entry) => entry.gid === gid) ?? EMPTY);
   const added = wanted.filter((entry) => !kept.includes(entry));
   const next = kept.map((entry, index) => {
@@ -100,7 +106,7 @@ function following(before: readonly GidEntry[], wanted: readonly GidEntry[]): re
   return same ? before : next;
 }
 
-function isUsed({ interfaceName }: GidEntry): boolean {
+function isUsed({ interfaceName }: GidTableEntry): boolean {
   return interfaceName !== undefined;
 }
 

@@ -11,7 +11,7 @@ import {
 import { interfaceMtu } from '#native-bridge/libc/internet-socket';
 import { SystemCallError } from '#native-bridge/libc/libc';
 import { type HostAddress, interfaceOf } from '../host-addresses.ts';
-import { type GidEntry, type GidSource, GidTable } from './gid-table.ts';
+import { type GidSource, GidTable, type GidTableEntry } from './gid-table.ts';
 import type { MulticastGroups } from './multicast-groups.ts';
 import type { ServicePort } from './packet-port.ts';
 import { makeRoceCounters, type RoceCounters } from './roce-counters.ts';
@@ -45,7 +45,7 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
   readonly name: string;
   readonly guid: Uint8Array;
   readonly gids: GidTable;
-  #known: readonly GidEntry[] = [];
+  #known: readonly GidTableEntry[] = [];
   #bytes: readonly (Uint8Array | undefined)[] = [];
   readonly #device: GidSource;
   readonly #host: PortHost;

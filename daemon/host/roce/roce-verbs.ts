@@ -9,7 +9,7 @@ import type { PD } from '#daemon/rnic/memory/protection-domain';
 import type { Nic } from '#daemon/rnic/nic';
 import type { AddressVector, QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
-import type { RoceBackend } from '../device-backend.ts';
+import type { RoceBackend } from '../served-device.ts';
 import { type GroupAccount, isMulticastGid, type MulticastGroups } from './multicast-groups.ts';
 import type { RocePort } from './roce-port.ts';
 

@@ -29,9 +29,9 @@ import { identificationOf } from '#daemon/roce/wire/identification';
 import { BTH_BYTES } from '#daemon/roce/wire/opcode';
 import { IP_HEADERS_BYTES, largestPathMtu } from '#daemon/roce/wire/path-mtu';
 import {
-  type DatagramDestination,
   IncomingBatch,
   OutgoingBatch,
+  type UdpDestination,
 } from '#native-bridge/libc/datagram-batch';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
 import { errnoName, SystemCallError } from '#native-bridge/libc/libc';
@@ -78,7 +78,7 @@ export interface PacketArrival {
 }
 
 /** The path of packets with one address vector. */
-export interface LinkPath extends DatagramDestination {
+export interface LinkPath extends UdpDestination {
   readonly socket: LinkSocket;
   /** The port that sends them. */
   readonly port: PacketPort;

@@ -137,7 +137,7 @@ export interface SctpPort extends SctpAddress {
 /** An SCTP implementation. */
 export interface SctpTransport {
   /**
-   * Holds `address` and `port`, 0 for a free one. Throws `TransportError`: EADDRINUSE, EADDRNOTAVAIL, or
+   * Holds `address` and `port`, 0 for a free one. Throws `NetworkError`: EADDRINUSE, EADDRNOTAVAIL, or
    * EPROTONOSUPPORT if the host has no SCTP.
    */
   hold(local: SctpAddress, options: SctpPortOptions): SctpPort;
@@ -145,7 +145,7 @@ export interface SctpTransport {
 
 /** A transport for the addresses of one host. */
 export interface HostSctpTransport extends SctpTransport {
-  /** Receives packets to the address until `close`. Throws `TransportError`. */
+  /** Receives packets to the address until `close`. Throws `NetworkError`. */
   open(address: string): void;
   /** Undoes every `open`, and other uses by hosts. Associations stay. */
   close(): void;

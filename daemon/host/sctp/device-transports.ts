@@ -3,7 +3,7 @@
  * loaded only if a device uses it.
  */
 import type { SctpTransportKind } from '#contract/verbs/attributes';
-import { type HostClock, TransportError } from '../links/network.ts';
+import { type HostClock, NetworkError } from '../links/network.ts';
 import type { HostSctpTransport, SctpAddress, SctpPort, SctpPortOptions } from './association.ts';
 import { KernelSctpTransport } from './kernel-transport.ts';
 import type { MemoryDatagrams } from './memory-datagrams.ts';
@@ -23,14 +23,14 @@ export class DeviceTransports implements PacketTransport {
   readonly #usrsctp: UsrsctpTransport;
   readonly #hasUsrsctp: boolean;
 
-  /** `memory` carries all packets of an isolated host. Throws `TransportError`. */
+  /** `memory` carries all packets of an isolated host. Throws `NetworkError`. */
   constructor(clock: HostClock, devices: readonly TransportDevice[], memory?: MemoryDatagrams) {
     this.#usrsctp = new UsrsctpTransport(clock, {}, memory);
     for (const { addresses, sctp } of devices) {
       if (sctp === 'usrsctp') continue;
       if (memory !== undefined) {
         const text = "the kernel's SCTP needs the network of the host";
-        throw new TransportError('EOPNOTSUPP', text);
+        throw new NetworkError('EOPNOTSUPP', text);
       }
       const kernel = new KernelSctpTransport(clock, sctp === 'kernel-udp');
       for (const address of addresses) this.#kernels.set(address, kernel);

@@ -6,7 +6,7 @@ import { SystemCallError } from '#native-bridge/libc/libc';
 import { probeSctp, SctpSocket, type SctpSocketOptions } from '#native-bridge/libc/sctp-socket';
 import { type SocketWatch, watchSocket } from '#native-bridge/libc/watched-descriptor';
 import { gidAddress } from '../host-addresses.ts';
-import { type HostClock, TransportError } from '../links/network.ts';
+import { type HostClock, NetworkError } from '../links/network.ts';
 import {
   ASSOCIATIONS_MAX,
   type Association,
@@ -17,7 +17,7 @@ import {
   type SctpPortOptions,
 } from './association.ts';
 import { KernelAssociation } from './kernel-association.ts';
-import { arrivingAt, asTransportError, attempt, type Opening } from './opening.ts';
+import { arrivingAt, asNetworkError, attempt, type Opening } from './opening.ts';
 import { RecordedSocket } from './recorded-socket.ts';
 import type { AssociationEnds, AssociationSocket } from './socket-association.ts';
 import type { PacketObserver } from './udp-carrier.ts';
@@ -55,15 +55,15 @@ export class KernelSctpTransport implements HostSctpTransport {
     this.#remoteUdpPort = inUdp ? SCTP_UDP_PORT : undefined;
   }
 
-  /** Throws `TransportError` EPROTONOSUPPORT without the kernel's SCTP. */
+  /** Throws `NetworkError` EPROTONOSUPPORT without the kernel's SCTP. */
   open(address: string): void {
     try {
       probeSctp(address);
     } catch (error) {
       if (!(error instanceof SystemCallError) || error.code !== 'EPROTONOSUPPORT') {
-        throw asTransportError(error);
+        throw asNetworkError(error);
       }
-      throw new TransportError(error.code, NO_KERNEL_SCTP);
+      throw new NetworkError(error.code, NO_KERNEL_SCTP);
     }
     if (this.#remoteUdpPort !== undefined) assertUdp();
   }
@@ -88,13 +88,13 @@ export class KernelSctpTransport implements HostSctpTransport {
       timing: TIMING,
     };
     if (this.#shared.held.has(`${address} ${port}`)) {
-      throw new TransportError('EADDRINUSE', `SCTP port ${port} of ${address} is taken`);
+      throw new NetworkError('EADDRINUSE', `SCTP port ${port} of ${address} is taken`);
     }
     try {
       const socket = SctpSocket.open(address, port, settings);
       return new KernelPort(this.#shared, address, socket, settings, account);
     } catch (error) {
-      throw asTransportError(error);
+      throw asNetworkError(error);
     }
   }
 }
@@ -128,12 +128,12 @@ class KernelPort implements SctpPort {
   }
 
   listen(onAssociation: (association: Association) => void): void {
-    if (this.#released) throw new TransportError('EINVAL', 'the port was released');
+    if (this.#released) throw new NetworkError('EINVAL', 'the port was released');
     if (this.#watch === undefined) {
       try {
         this.#socket.listen(BACKLOG);
       } catch (error) {
-        throw asTransportError(error);
+        throw asNetworkError(error);
       }
       this.#watch = watchSocket(this.#socket.fd, () => this.#accept());
     }
@@ -164,7 +164,7 @@ class KernelPort implements SctpPort {
   }
 
   #start(remote: SctpAddress, opening: Opening): KernelAssociation {
-    if (this.#released) throw new TransportError('EINVAL', 'the port was released');
+    if (this.#released) throw new NetworkError('EINVAL', 'the port was released');
     this.#begin();
     let socket: SctpSocket | undefined;
     try {
@@ -178,10 +178,10 @@ class KernelPort implements SctpPort {
     return this.#associate(socket, remote, true, opening);
   }
 
-  /** Counts an association. Throws `TransportError` or `VerbsError` at a limit. */
+  /** Counts an association. Throws `NetworkError` or `VerbsError` at a limit. */
   #begin(): void {
     if (this.#shared.associations >= ASSOCIATIONS_MAX) {
-      throw new TransportError('ENOBUFS', 'limit of SCTP associations reached');
+      throw new NetworkError('ENOBUFS', 'limit of SCTP associations reached');
     }
     this.#account?.take('associations');
     this.#shared.associations += 1;
@@ -197,7 +197,7 @@ class KernelPort implements SctpPort {
       this.#begin();
       return true;
     } catch (error) {
-      if (error instanceof TransportError || isVerbsError(error)) return false;
+      if (error instanceof NetworkError || isVerbsError(error)) return false;
       throw error;
     }
   }
@@ -257,7 +257,7 @@ class KernelPort implements SctpPort {
 const NO_KERNEL_SCTP =
   'cannot open SCTP socket: protocol not supported (EPROTONOSUPPORT): load the kernel’s sctp module, or install libusrsctp and use sctp:ADDRESS';
 
-/** Throws `TransportError` if the kernel does not support SCTP over UDP. */
+/** Throws `NetworkError` if the kernel does not support SCTP over UDP. */
 function assertUdp(): void {
   let port = '0';
   try {
@@ -267,7 +267,7 @@ function assertUdp(): void {
   }
   if (port !== '0') return;
   const advice = `sysctl -w net.sctp.udp_port=${SCTP_UDP_PORT}`;
-  throw new TransportError(
+  throw new NetworkError(
     'EPROTONOSUPPORT',
     `the kernel does not carry SCTP in UDP (net.sctp.udp_port is 0): ${advice}`,
   );

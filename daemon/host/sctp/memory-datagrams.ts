@@ -3,7 +3,7 @@
  * kernel's UDP, a datagram without room is lost.
  */
 import { gidAddress, gidBytes } from '../host-addresses.ts';
-import { type HostClock, TransportError } from '../links/network.ts';
+import { type HostClock, NetworkError } from '../links/network.ts';
 
 /** Limit of unread datagrams at a socket, including record headers. */
 const ROOM_BYTES = 4_194_304;
@@ -23,12 +23,12 @@ export class MemoryDatagrams {
     this.#clock = clock;
   }
 
-  /** `onArrival` is called in a later turn. Throws `TransportError` EADDRINUSE. */
+  /** `onArrival` is called in a later turn. Throws `NetworkError` EADDRINUSE. */
   open(address: string, port: number, onArrival: () => void): Mailbox {
     const gid = gidBytes(address);
     const key = keyOf(gid, port);
     if (this.#boxes.has(key)) {
-      throw new TransportError('EADDRINUSE', `port ${port} of ${address} is taken`);
+      throw new NetworkError('EADDRINUSE', `port ${port} of ${address} is taken`);
     }
     const close = (): void => {
       this.#boxes.delete(key);

@@ -1,7 +1,7 @@
 /** Opening of associations, for all transports. */
 import { isVerbsError } from '#contract/verbs/errors';
 import { SystemCallError } from '#native-bridge/libc/libc';
-import { TransportError } from '../links/network.ts';
+import { NetworkError } from '../links/network.ts';
 import type { Association, AssociationAttempt } from './association.ts';
 
 /** Callbacks of an association before it has a user. */
@@ -30,7 +30,7 @@ export function attempt(
       handleFailed: onFailed,
     });
   } catch (error) {
-    const { code, message } = asTransportError(error);
+    const { code, message } = asNetworkError(error);
     clock.soon(() => {
       if (!cancelled) onFailed(code, message);
     });
@@ -72,9 +72,9 @@ function adaptationText({ peerAdaptation }: Association): string {
 }
 
 /** Converts the failure of a system call or of an account; rethrows other errors. */
-export function asTransportError(error: unknown): TransportError {
-  if (error instanceof TransportError) return error;
-  if (isVerbsError(error)) return new TransportError(error.code, error.message);
-  if (error instanceof SystemCallError) return new TransportError(error.code, error.message);
+export function asNetworkError(error: unknown): NetworkError {
+  if (error instanceof NetworkError) return error;
+  if (isVerbsError(error)) return new NetworkError(error.code, error.message);
+  if (error instanceof SystemCallError) return new NetworkError(error.code, error.message);
   throw error;
 }

@@ -1,5 +1,5 @@
 /** Paths: a UDP socket of ours and a peer's address and port, identified to the library by a token. */
-import type { DatagramDestination } from '#native-bridge/libc/datagram-batch';
+import type { UdpDestination } from '#native-bridge/libc/datagram-batch';
 import type { DescriptorWatch } from '#native-bridge/libc/watched-descriptor';
 import type { Mailbox } from './memory-datagrams.ts';
 import type { SentTags } from './sent-tags.ts';
@@ -26,7 +26,7 @@ export interface CarrierSocket {
   closed: boolean;
 }
 
-export interface Path extends DatagramDestination {
+export interface Path extends UdpDestination {
   readonly token: number;
   readonly socket: CarrierSocket;
   /** The peer's address as 16 bytes, IPv4 after ::ffff, and its UDP port. */

@@ -7,7 +7,7 @@ import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
 import type { FrameReader } from '#daemon/iwarp/faults/frame';
 import { SctpFrameReader } from '#daemon/iwarp/faults/sctp-frame-reader';
 import { DDP_ADAPTATION, SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
-import { TransportError } from '../links/network.ts';
+import { NetworkError } from '../links/network.ts';
 import type { CarrierModule, CarrierOptions, StreamCarrier } from '../stream-carrier.ts';
 import { DeviceTransports } from './device-transports.ts';
 import { MemoryDatagrams } from './memory-datagrams.ts';
@@ -33,7 +33,7 @@ class SctpCarrier implements StreamCarrier {
       const hasTcp = devices.length > own.length;
       this.network = new SctpNetwork({ inner, transport, clock, devices: described, hasTcp, tap });
     } catch (error) {
-      if (!(error instanceof TransportError)) throw error;
+      if (!(error instanceof NetworkError)) throw error;
       const names = own.map(({ name }) => name).join(', ');
       const code = isErrnoCode(error.code) ? error.code : 'EOPNOTSUPP';
       throw new VerbsError(code, `no SCTP for ${names}: ${error.message}`);

@@ -1,6 +1,6 @@
 /** A held address and port of SCTP for ids: the sessions of its associations become links. */
 import type { Dial } from '../links/link.ts';
-import { type LinkPort, TransportError } from '../links/network.ts';
+import { type LinkPort, NetworkError } from '../links/network.ts';
 import type { Association, SctpPort } from './association.ts';
 import { DdpStreams, type StreamsHost } from './ddp-streams.ts';
 import type { SctpLink } from './sctp-link.ts';
@@ -52,7 +52,7 @@ export class SctpLinkPort implements LinkPort {
   }
 
   listen(onLink: (link: SctpLink) => void): void {
-    if (this.#onLink !== undefined) throw new TransportError('EINVAL', 'the port is in use');
+    if (this.#onLink !== undefined) throw new NetworkError('EINVAL', 'the port is in use');
     if (!this.#listens) this.#port.listen((association) => this.#arrive(association));
     this.#listens = true;
     this.#onLink = onLink;
@@ -70,7 +70,7 @@ export class SctpLinkPort implements LinkPort {
     onFailed: (errorCode: string) => void,
     program?: object,
   ): Dial {
-    if (this.#listens) throw new TransportError('EINVAL', 'the port listens');
+    if (this.#listens) throw new NetworkError('EINVAL', 'the port listens');
     const callbacks = { onConnected, onFailed };
     const { shared } = this.#host;
     // A port bound explicitly gets its own association, so the peer sees that port.

@@ -16,7 +16,7 @@ import {
   type HostClock,
   type LinkPort,
   type Network,
-  TransportError,
+  NetworkError,
 } from '../links/network.ts';
 import type { Associations } from '../stream-carrier.ts';
 import type { HostSctpTransport, SctpAddress, SctpPortOptions } from './association.ts';
@@ -83,7 +83,7 @@ export class SctpNetwork implements Network, Associations, LinkPortHost {
   readonly #transport: PacketTransport;
   #faults: SctpFaults | undefined;
 
-  /** Opens the UDP port of each address. Throws `TransportError` on failure. */
+  /** Opens the UDP port of each address. Throws `NetworkError` on failure. */
   constructor({ inner, transport, clock, devices, hasTcp, tap }: SctpNetworkOptions) {
     this.#inner = inner;
     this.#devices = new Map(
@@ -145,7 +145,7 @@ export class SctpNetwork implements Network, Associations, LinkPortHost {
       try {
         return this.#holdWide({ address, port }, covered, v6Only, account);
       } catch (error) {
-        const taken = error instanceof TransportError && error.code === 'EADDRINUSE';
+        const taken = error instanceof NetworkError && error.code === 'EADDRINUSE';
         if (!taken || port !== 0 || left === 0) throw error;
       }
     }
@@ -287,7 +287,7 @@ class WidePort implements LinkPort {
   }
 
   dial(): Dial {
-    throw new TransportError('EINVAL', 'cannot dial: the port is bound on several transports');
+    throw new NetworkError('EINVAL', 'cannot dial: the port is bound on several transports');
   }
 
   release(): void {

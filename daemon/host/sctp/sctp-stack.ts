@@ -13,7 +13,7 @@ import { UsrsctpUnavailable } from '#native-bridge/usrsctp/library';
 import { UsrsctpSocket } from '#native-bridge/usrsctp/socket';
 import { type UsrsctpStack, usrsctpStack } from '#native-bridge/usrsctp/stack';
 import { gidAddress, gidBytes } from '../host-addresses.ts';
-import { type Alarm, type HostClock, TransportError } from '../links/network.ts';
+import { type Alarm, type HostClock, NetworkError } from '../links/network.ts';
 import { ASSOCIATIONS_MAX } from './association.ts';
 import type { MemoryDatagrams } from './memory-datagrams.ts';
 import {
@@ -154,7 +154,7 @@ export class SctpStack {
 
   /**
    * Opens a UDP socket, of the kernel or of a network in memory, or counts a user of an open one; for
-   * `closeSocket`. Throws `TransportError`.
+   * `closeSocket`. Throws `NetworkError`.
    */
   openSocket(address: string, port: number, memory?: MemoryDatagrams): CarrierSocket {
     let socket: CarrierSocket | undefined;
@@ -181,13 +181,13 @@ export class SctpStack {
     for (const path of this.#paths.takeAllOf(socket)) this.library.removePath(path.token);
   }
 
-  /** Holds an SCTP port, 0 for a free one. Returns it. Throws `TransportError` EADDRINUSE. */
+  /** Holds an SCTP port, 0 for a free one. Returns it. Throws `NetworkError` EADDRINUSE. */
   holdPort(socket: CarrierSocket, port: number, holder: SctpPortHolder): number {
     const held = port === 0 ? this.#freePort(socket) : port;
     const key = `${socket.number} ${held}`;
     if (held === undefined || this.#ports.has(key)) {
       const which = held === undefined ? 'every port' : `port ${held}`;
-      throw new TransportError('EADDRINUSE', `SCTP ${which} of ${socket.address} is taken`);
+      throw new NetworkError('EADDRINUSE', `SCTP ${which} of ${socket.address} is taken`);
     }
     this.#ports.set(key, holder);
     return held;
@@ -237,7 +237,7 @@ export class SctpStack {
 
   // Paths and associations
 
-  /** The path to an address and UDP port, known or new. Throws `TransportError` without a route. */
+  /** The path to an address and UDP port, known or new. Throws `NetworkError` without a route. */
   pathTo(socket: CarrierSocket, address: string, port: number): Path {
     const peer = gidBytes(address);
     const path = this.#paths.find(socket, peer, port) ?? this.#addPath(socket, peer, port);
@@ -247,19 +247,19 @@ export class SctpStack {
 
   /**
    * Queries the path's MTU, if unknown: for an association, not for each INIT, which anyone can send. Throws
-   * `TransportError` without a route.
+   * `NetworkError` without a route.
    */
   measure(path: Path): void {
     if (path.packetBytes === 0) path.packetBytes = routePacketBytes(path);
   }
 
   /**
-   * Counts an association, until `endAssociation`. Throws `TransportError` ENOBUFS at the host's limit, and
+   * Counts an association, until `endAssociation`. Throws `NetworkError` ENOBUFS at the host's limit, and
    * `VerbsError` at the user's.
    */
   beginAssociation(path: Path, account: IdAccount | undefined): void {
     if (this.#associations >= ASSOCIATIONS_MAX) {
-      throw new TransportError('ENOBUFS', 'limit of SCTP associations reached');
+      throw new NetworkError('ENOBUFS', 'limit of SCTP associations reached');
     }
     account?.take('associations');
     this.#associations += 1;
@@ -525,16 +525,16 @@ function newPath(
   };
 }
 
-/** Largest SCTP packet that the route of a path carries. Throws `TransportError`. */
+/** Largest SCTP packet that the route of a path carries. Throws `NetworkError`. */
 function routePacketBytes(path: Path): number {
   if (path.socket.mailbox !== undefined) {
     if (path.mailbox !== undefined) return packetBytesOf(path, IP_BYTES_MAX);
-    throw new TransportError('ECONNREFUSED', `no SCTP device has the address ${path.address}`);
+    throw new NetworkError('ECONNREFUSED', `no SCTP device has the address ${path.address}`);
   }
   try {
     return packetBytesOf(path, routeMtu(path.socket.address, path.address));
   } catch (error) {
-    if (error instanceof SystemCallError) throw new TransportError(error.code, error.message);
+    if (error instanceof SystemCallError) throw new NetworkError(error.code, error.message);
     throw error;
   }
 }
@@ -544,7 +544,7 @@ function knownPacketBytes(path: Path): number | undefined {
   try {
     return routePacketBytes(path);
   } catch (error) {
-    if (error instanceof TransportError) return undefined;
+    if (error instanceof NetworkError) return undefined;
     throw error;
   }
 }
@@ -558,14 +558,14 @@ function packetBytesOf({ address }: Path, mtuBytes: number): number {
 
 let shared: SctpStack | undefined;
 
-/** The stack of this process. Throws `TransportError` EPROTONOSUPPORT without the library. */
+/** The stack of this process. Throws `NetworkError` EPROTONOSUPPORT without the library. */
 export function sctpStack(clock: HostClock): SctpStack {
   if (shared === undefined) {
     try {
       shared = new SctpStack(usrsctpStack(), clock);
     } catch (error) {
       if (!(error instanceof UsrsctpUnavailable)) throw error;
-      throw new TransportError(error.code, error.message);
+      throw new NetworkError(error.code, error.message);
     }
   }
   return shared;

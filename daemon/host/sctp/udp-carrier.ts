@@ -13,7 +13,7 @@ import { SystemCallError } from '#native-bridge/libc/libc';
 import { openUdp } from '#native-bridge/libc/udp-socket';
 import { watchDescriptor } from '#native-bridge/libc/watched-descriptor';
 import { chooseCrcEngine } from '../crc-engine.ts';
-import { TransportError } from '../links/network.ts';
+import { NetworkError } from '../links/network.ts';
 import type { Mailbox, MemoryDatagrams } from './memory-datagrams.ts';
 import { PacketCrc } from './packet-crc.ts';
 import { PACKET_BYTES_MIN } from './packet-gate.ts';
@@ -201,7 +201,7 @@ export class UdpCarrier implements PacketCarrier {
     };
   }
 
-  /** Binds a UDP port, of the kernel or of a network in memory. Throws `TransportError`. */
+  /** Binds a UDP port, of the kernel or of a network in memory. Throws `NetworkError`. */
   open(address: string, port: number, memory?: MemoryDatagrams): CarrierSocket {
     if (memory !== undefined) return this.#openMailbox(address, port, memory);
     try {
@@ -228,7 +228,7 @@ export class UdpCarrier implements PacketCarrier {
       return socket;
     } catch (error) {
       if (!(error instanceof SystemCallError)) throw error;
-      throw new TransportError(error.code, openingText(error, address, port));
+      throw new NetworkError(error.code, openingText(error, address, port));
     }
   }
 

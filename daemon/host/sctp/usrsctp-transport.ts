@@ -4,7 +4,7 @@
 import { isVerbsError } from '#contract/verbs/errors';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { type UsrsctpOptions, UsrsctpSocket } from '#native-bridge/usrsctp/socket';
-import { type HostClock, TransportError } from '../links/network.ts';
+import { type HostClock, NetworkError } from '../links/network.ts';
 import {
   type Association,
   type AssociationAttempt,
@@ -14,7 +14,7 @@ import {
   type SctpPortOptions,
 } from './association.ts';
 import type { MemoryDatagrams } from './memory-datagrams.ts';
-import { arrivingAt, asTransportError, attempt, type Opening } from './opening.ts';
+import { arrivingAt, asNetworkError, attempt, type Opening } from './opening.ts';
 import type { CarrierSocket, Path } from './paths.ts';
 import type { PacketTransport } from './sctp-network.ts';
 import { type SctpPortHolder, type SctpStack, sctpStack } from './sctp-stack.ts';
@@ -61,7 +61,7 @@ export class UsrsctpTransport implements PacketTransport {
 
   /**
    * Opens our UDP port at `address`, until `close`. Packets for no association are answered. Throws
-   * `TransportError`.
+   * `NetworkError`.
    */
   open(address: string): void {
     this.#opened.push(this.#openSocket(address));
@@ -134,12 +134,12 @@ class UsrsctpPort implements SctpPort, SctpPortHolder {
   }
 
   listen(onAssociation: (association: Association) => void): void {
-    if (this.#released) throw new TransportError('EINVAL', 'the port was released');
+    if (this.#released) throw new NetworkError('EINVAL', 'the port was released');
     if (this.#onAssociation === undefined) {
       try {
         this.#stack.listen(this.port, this.#options(PACKET_BYTES_MAX));
       } catch (error) {
-        throw asTransportError(error);
+        throw asNetworkError(error);
       }
     }
     this.#onAssociation = onAssociation;
@@ -171,7 +171,7 @@ class UsrsctpPort implements SctpPort, SctpPortHolder {
       this.#stack.beginAssociation(path, this.#account);
       return true;
     } catch (error) {
-      if (error instanceof TransportError || isVerbsError(error)) return false;
+      if (error instanceof NetworkError || isVerbsError(error)) return false;
       throw error;
     }
   }
@@ -186,7 +186,7 @@ class UsrsctpPort implements SctpPort, SctpPortHolder {
   }
 
   #start(remote: SctpAddress, opening: Opening): UsrsctpAssociation {
-    if (this.#released) throw new TransportError('EINVAL', 'the port was released');
+    if (this.#released) throw new NetworkError('EINVAL', 'the port was released');
     const stack = this.#stack;
     const path = stack.pathTo(this.#socket, remote.address, this.#peerUdpPort);
     const socket = UsrsctpSocket.open(stack.library, this.#options(path.packetBytes));

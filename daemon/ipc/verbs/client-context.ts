@@ -25,11 +25,11 @@ import { failFaultyVerb } from '#daemon/clients/objects/verb-faults';
 import { WorkEpoch } from '#daemon/clients/objects/work-epoch';
 import type {
   DeviceAsyncEvent,
-  DeviceBackend,
   DeviceFailure,
   DeviceHost,
   ServedCmEvent,
-} from '#daemon/host/device-backend';
+  ServedDevice,
+} from '#daemon/host/served-device';
 import {
   type AnyObject,
   type ClientEvents,
@@ -308,7 +308,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     return this.#state.user;
   }
 
-  handleDeviceEvent(device: DeviceBackend, event: DeviceAsyncEvent): void {
+  handleDeviceEvent(device: ServedDevice, event: DeviceAsyncEvent): void {
     for (const context of this.#state.table.ofKind('context')) {
       if (context.device !== device) continue;
       this.#recordEvent(device.name, event);

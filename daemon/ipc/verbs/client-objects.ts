@@ -6,7 +6,6 @@ import type { ObjectKind } from '#daemon/clients/objects/quotas';
 import type {
   DeviceAH,
   DeviceAsyncEvent,
-  DeviceBackend,
   DeviceCQ,
   DeviceFailure,
   DeviceHost,
@@ -16,8 +15,9 @@ import type {
   DeviceQP,
   DeviceSRQ,
   ServedCmEvent,
+  ServedDevice,
   ServedId,
-} from '#daemon/host/device-backend';
+} from '#daemon/host/served-device';
 
 /** Receives the events of a client's objects. */
 export interface ClientEvents {
@@ -53,9 +53,9 @@ abstract class ClientObject extends EventSink {
 export class ContextObject extends ClientObject {
   readonly kind = 'context';
   readonly host: DeviceHost;
-  readonly device: DeviceBackend;
+  readonly device: ServedDevice;
 
-  constructor(client: ClientEvents, handle: Handle, host: DeviceHost, device: DeviceBackend) {
+  constructor(client: ClientEvents, handle: Handle, host: DeviceHost, device: ServedDevice) {
     super(client, handle);
     this.host = host;
     this.device = device;

@@ -11,7 +11,7 @@ import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { DeviceDirectory } from '#daemon/clients/objects/device-directory';
 import { assertMayBind } from '#daemon/clients/objects/user-rights';
-import type { DeviceHost, ServedCmEvent, ServedId } from '#daemon/host/device-backend';
+import type { DeviceHost, ServedCmEvent, ServedId } from '#daemon/host/served-device';
 import { IdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 import {

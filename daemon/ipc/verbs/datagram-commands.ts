@@ -9,8 +9,8 @@ import { VerbsError } from '#contract/verbs/errors';
 import { gidText } from '#contract/verbs/gid';
 import type { ServiceAddress, SocketAddress } from '#contract/verbs/provider';
 import { type DeviceDirectory, noDevice } from '#daemon/clients/objects/device-directory';
-import type { ServedCmEvent } from '#daemon/host/device-backend';
 import { HostId, PortSpace, type ProgramParameters } from '#daemon/host/host-id';
+import type { ServedCmEvent } from '#daemon/host/served-device';
 import type { IdObject, QpObject } from './client-objects.ts';
 import { roceOf } from './path-commands.ts';
 

@@ -8,7 +8,7 @@ import {
   takeShared,
 } from '#daemon/clients/objects/charged-memory';
 import type { ProcessAllocation } from '#daemon/clients/objects/client-memory';
-import type { DeviceBackend } from '#daemon/host/device-backend';
+import type { ServedDevice } from '#daemon/host/served-device';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import { BufferObject, MrObject, MwObject, type PdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
@@ -157,7 +157,7 @@ function addMR(
 
 function bufferSource(
   state: ClientState,
-  device: DeviceBackend,
+  device: ServedDevice,
   source: { readonly buffer: number; readonly offset: number },
   lengthBytes: number,
 ): Source {

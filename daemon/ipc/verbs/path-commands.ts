@@ -4,7 +4,7 @@ import type { CommandReply, CommandRequest } from '#contract/protocol/commands';
 import { QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { gidBytes } from '#contract/verbs/gid';
-import type { DeviceBackend, DeviceQP, RoceBackend } from '#daemon/host/device-backend';
+import type { DeviceQP, RoceBackend, ServedDevice } from '#daemon/host/served-device';
 import { AhObject, type QpObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 import { addressVector, deviceModification, shownPath } from './path-attributes.ts';
@@ -15,7 +15,7 @@ const INIT_PATH = { accessFlags: 0, pkeyIndex: 0, portNum: 1 } as const;
 type Modify = CommandRequest<'modifyQP'>;
 
 /** The RoCE part of a device. EOPNOTSUPP on others, which lack `what`. */
-export function roceOf({ name, roce }: DeviceBackend, what: string): RoceBackend {
+export function roceOf({ name, roce }: ServedDevice, what: string): RoceBackend {
   if (roce !== undefined) return roce;
   throw new VerbsError('EOPNOTSUPP', `device ${name} is an iWARP device: it has no ${what}`);
 }
@@ -42,7 +42,7 @@ export function modifyQP(
 }
 
 /** Initialises the queue pair of a connection id. On RoCE, connecting sets the other attributes. */
-export function initialiseQP({ roce }: DeviceBackend, qp: DeviceQP, now: Micros): void {
+export function initialiseQP({ roce }: ServedDevice, qp: DeviceQP, now: Micros): void {
   if (roce === undefined) qp.modify(QPState.INIT, now);
   else roce.modifyPath(qp, deviceModification(QPState.INIT, INIT_PATH), now);
 }

@@ -12,14 +12,14 @@ type CmIdState =
   | { readonly kind: 'bound' }
   | { readonly kind: 'resolved' }
   | { readonly kind: 'routed' }
-  | { readonly kind: 'listening'; readonly listener: Listener }
+  | { readonly kind: 'listening'; readonly listener: ListeningState }
   /** From connect, or from the connect request, until the connection ends. */
   | { readonly kind: 'connection'; readonly endpoint: CmEndpoint }
   /** The connection failed or ended; only destroy is left. */
   | { readonly kind: 'closed'; readonly wasConnected: boolean }
   | { readonly kind: 'destroyed' };
 
-export interface Listener {
+export interface ListeningState {
   readonly backlog: number;
   /** Connections whose MPA Request has not arrived yet. */
   readonly starting: StartingConnections<CmEndpoint>;

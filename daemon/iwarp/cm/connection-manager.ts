@@ -15,7 +15,7 @@ import { ERRNO, type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs
 import type { SocketAddress } from '#contract/verbs/provider';
 import { parseSocketAddress } from '#contract/verbs/socket-address';
 import type { CmEffect, CmEvent, HostNetwork } from './cm-host.ts';
-import { type CmEndpoint, CmId, idStateText, type Listener } from './cm-id.ts';
+import { type CmEndpoint, CmId, idStateText, type ListeningState } from './cm-id.ts';
 import {
   type CmDevice,
   type CmLimits,
@@ -168,7 +168,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
       throw new VerbsError(error, `cannot listen at ${address}: ${text}`);
     }
     const max = this.#limits.backlogMax;
-    const listener: Listener = {
+    const listener: ListeningState = {
       backlog: backlog > 0 && backlog <= max ? Math.trunc(backlog) : max,
       starting: new StartingConnections(this.#limits.startupsPerListenerMax),
       pending: new Set(),

@@ -11,10 +11,10 @@ import { CMEventType } from '#contract/verbs/enums';
 import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { WireFailure } from '#daemon/rnic/wire-port';
+import type { Depths } from '../engine/negotiation.ts';
 import type { StreamEvent } from '../engine/stream-api.ts';
 import type { CmDevice, CmStream, ConnectableQP } from './cm-types.ts';
 import type { DialPatience } from './dial-patience.ts';
-import type { Depths } from './stream-options.ts';
 
 /** Phases of a connection, in the order in which they can follow each other. */
 export type EndpointPhase =

@@ -2,6 +2,7 @@
 import type { CMParameters } from '#contract/protocol/commands';
 import { VerbsError } from '#contract/verbs/errors';
 import type { WireOptions } from '#contract/verbs/provider';
+import type { Depths } from '../engine/negotiation.ts';
 import type { FpduSizePolicy, StreamOptions } from '../engine/stream-api.ts';
 import type { CmDevice } from './cm-types.ts';
 
@@ -9,12 +10,6 @@ import type { CmDevice } from './cm-types.ts';
 const PRIVATE_DATA_MAX_BYTES = 512;
 /** EMPA-9-02: enhanced connection data takes four of them. */
 const ENHANCED_PRIVATE_DATA_MAX_BYTES = 508;
-
-/** Requested depths of one connection, within the device's ceilings. */
-export interface Depths {
-  readonly ird: number;
-  readonly ord: number;
-}
 
 /** The stream options of a connection of `device`, with `wire` overriding its defaults. */
 export function streamOptions(

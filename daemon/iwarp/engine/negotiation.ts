@@ -23,7 +23,7 @@ export type DepthOptions = Pick<
 /** An RTR indication (RFC 6581 §9.2). */
 export type RtrKind = 'write' | 'read' | 'send';
 
-/** Negotiated read depths: inbound reads we serve, outbound reads we may have. */
+/** Read depths: inbound reads we serve, outbound reads we may have. */
 export interface Depths {
   readonly ird: number;
   readonly ord: number;

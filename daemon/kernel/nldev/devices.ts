@@ -7,7 +7,7 @@ import {
   primaryAddress,
 } from '#daemon/host/host-addresses';
 import type { RnicHost } from '#daemon/host/rnic-host';
-import type { GidEntry } from '#daemon/host/roce/gid-table';
+import type { GidTableEntry } from '#daemon/host/roce/gid-table';
 import type { Persona } from '../uverbs/persona.ts';
 import { PERSONAS } from '../uverbs/personas.ts';
 
@@ -52,7 +52,7 @@ export interface KernelDevice extends DeviceAddresses {
   /** The current values of its port's counters by name, on devices that have some. */
   readonly hwCounters?: Readonly<Record<string, number>> | undefined;
   /** The current GID table of a RoCE device. */
-  readonly gids?: readonly GidEntry[] | undefined;
+  readonly gids?: readonly GidTableEntry[] | undefined;
 }
 
 /** The devices of a host, in its order; those beyond the number range are omitted. */

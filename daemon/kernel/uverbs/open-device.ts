@@ -16,7 +16,7 @@ import { WorkEpoch } from '#daemon/clients/objects/work-epoch';
 import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { hostAddresses } from '#daemon/host/host-addresses';
 import type { HostAsyncEvent } from '#daemon/host/nic-effects';
-import type { GidEntry } from '#daemon/host/roce/gid-table';
+import type { GidTableEntry } from '#daemon/host/roce/gid-table';
 import { yieldCore } from '#native-bridge/libc/scheduling';
 import { bytesToTake } from '../event-queue.ts';
 import { EVENT_RING_BYTES, EventRing } from '../event-ring.ts';
@@ -203,7 +203,7 @@ export class OpenDevice implements DeviceEventSink {
   }
 
   /** The GID table of the device's port. Its length does not depend on the host's addresses. */
-  gids(): readonly GidEntry[] {
+  gids(): readonly GidTableEntry[] {
     return this.persona.gids(this.device.info, hostAddresses());
   }
 

@@ -6,7 +6,7 @@
 import type { DeviceAttributes } from '#contract/verbs/attributes';
 import type { ErrnoCode } from '#contract/verbs/errors';
 import type { HostAddress } from '#daemon/host/host-addresses';
-import type { GidEntry, GidSource } from '#daemon/host/roce/gid-table';
+import type { GidSource, GidTableEntry } from '#daemon/host/roce/gid-table';
 import type { MR } from '#daemon/rnic/memory/memory-region';
 
 /** Sizes of the private parts of a command, in bytes. */
@@ -33,7 +33,7 @@ export interface Persona {
   /** Netlink names the network interface of a port. */
   readonly namesInterface: boolean;
   /** The GID table of a device on a host with these addresses. */
-  readonly gids: (device: GidSource, host: readonly HostAddress[]) => readonly GidEntry[];
+  readonly gids: (device: GidSource, host: readonly HostAddress[]) => readonly GidTableEntry[];
   /** Further sysfs files by path below the device's directory; `interfaceName` is that of the device. */
   readonly sysfsFiles: (interfaceName: string) => Readonly<Record<string, string>>;
   /** Overwrites the fields of QUERY_DEVICE in which personas differ. */

@@ -12,7 +12,7 @@ import { type Cause, MEMORY_GONE } from '../failure-cause.ts';
 import { KeptPieces, type PieceKind } from '../memory/kept-pieces.ts';
 import type { MemoryBacking } from '../memory/memory-backing.ts';
 import { countCompletion, type NicCounters } from '../nic-counters.ts';
-import { Completion } from '../rings/completion-writer.ts';
+import { CompletionRecord } from '../rings/completion-writer.ts';
 import type { CQ } from './completion-queue.ts';
 
 /** Operations whose completion promises that data is in the program's memory. */
@@ -33,7 +33,7 @@ const HELD_FLUSHED_MAX = 4096;
 /** A waiting completion. */
 interface HeldCompletion {
   cq: CQ;
-  readonly completion: Completion;
+  readonly completion: CompletionRecord;
   /** False for one that the program gets only if it fails: its work request is unsignalled. */
   reported: boolean;
   /** Unwritten pieces that precede it. */
@@ -59,7 +59,7 @@ export interface GateUser {
   /** A receive could not complete: its completion queue is full. */
   handleFullQueue(): void;
   /** Called with each completion in error before it is written. */
-  handleFailed(completion: Completion): void;
+  handleFailed(completion: CompletionRecord): void;
 }
 
 /** Shared by gates that never waited; both stay empty. */
@@ -67,7 +67,7 @@ const NONE_WRITING = new Set<MemoryBacking>();
 const NONE_HELD: HeldCompletion[] = [];
 
 /** Scratch for every gate: refilled for each report. */
-const COMPLETION = new Completion();
+const COMPLETION = new CompletionRecord();
 
 export class CompletionGate {
   /** Backings that this QP wrote to and that had writes pending at the last check. */
@@ -92,7 +92,7 @@ export class CompletionGate {
   }
 
   /** Fill in before each `report` or `reportLoss`, except for `qpn`. */
-  get completion(): Completion {
+  get completion(): CompletionRecord {
     return COMPLETION;
   }
 
@@ -216,7 +216,7 @@ export class CompletionGate {
     if (this.#held === NONE_HELD) this.#held = [];
     let held = this.#held[this.#heldCount];
     if (held === undefined) {
-      held = { cq, completion: new Completion(), reported, pieces: 0 };
+      held = { cq, completion: new CompletionRecord(), reported, pieces: 0 };
       this.#held.push(held);
     }
     held.cq = cq;
@@ -227,7 +227,7 @@ export class CompletionGate {
     this.#holdsData ||= promisesData(COMPLETION);
   }
 
-  #push(cq: CQ, completion: Completion): boolean {
+  #push(cq: CQ, completion: CompletionRecord): boolean {
     countCompletion(this.#counters, completion.status);
     if (completion.status !== CQEStatus.success) this.#user.handleFailed(completion);
     const pushed = cq.push(completion);
@@ -335,6 +335,6 @@ export class CompletionGate {
 }
 
 /** True for work that writes to the program's memory. */
-function promisesData({ status, opcode, lengthBytes }: Completion): boolean {
+function promisesData({ status, opcode, lengthBytes }: CompletionRecord): boolean {
   return status === CQEStatus.success && lengthBytes > 0 && DATA_OPCODES.has(opcode);
 }

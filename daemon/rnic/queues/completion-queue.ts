@@ -11,7 +11,7 @@ import { VerbsError } from '#contract/verbs/errors';
 import type { AsyncEffect, EffectSink } from '../effect-sink.ts';
 import { type NicFaults, noNicFaults } from '../nic-faults.ts';
 import type {
-  Completion,
+  CompletionRecord,
   CompletionWriter,
   UntakenCompletions,
 } from '../rings/completion-writer.ts';
@@ -92,7 +92,7 @@ export class CQ {
    * until an entry fits again, unless `reportsEachLoss`) and the result is false. The queue pairs
    * decide whether they continue.
    */
-  push(completion: Completion): boolean {
+  push(completion: CompletionRecord): boolean {
     if (this.closed) return true;
     if (this.#faults.overrun?.(completion.qpn) === true) {
       this.#overflow('injected fault');

@@ -13,7 +13,7 @@ import type { CompletedWork } from '#contract/protocol/work-records';
 const SOURCE_KIND_SHIFT = 24;
 
 /** A completion to write. Callers reuse one. */
-export class Completion implements CompletedWork {
+export class CompletionRecord implements CompletedWork {
   qpn = 0;
   opcode = 0;
   status: CQEStatus = CQEStatus.success;
@@ -33,7 +33,7 @@ export class Completion implements CompletedWork {
   sl = 0;
 
   /** Copies all fields by hand: `Object.assign` is several times slower. */
-  copy(from: Completion): void {
+  copy(from: CompletionRecord): void {
     this.qpn = from.qpn;
     this.opcode = from.opcode;
     this.status = from.status;
@@ -63,7 +63,7 @@ export interface CompletionWriter {
   readonly count: number;
   readonly bytes: Uint8Array;
   /** Returns false if the ring is full. */
-  write(completion: Completion): boolean;
+  write(completion: CompletionRecord): boolean;
   /** What the client waits for, as bits of `Notify`. */
   armed(): number;
   disarm(): void;
@@ -97,7 +97,7 @@ export class SlotCompletionWriter implements CompletionWriter {
     this.#notify = new Int32Array(bytes.buffer, bytes.byteOffset + count * CQE_BYTES, 2);
   }
 
-  write(completion: Completion): boolean {
+  write(completion: CompletionRecord): boolean {
     const position = (this.#tail & this.#mask) * CQE_BYTES;
     if (Atomics.load(this.bytes, position + CQE.flags) !== 0) return false;
     const view = this.#view;

@@ -6,7 +6,11 @@
 import { CQEStatus, Notify, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { WCFlag, WCOpcode, WCStatus } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import type { Completion, CompletionWriter, UntakenCompletions } from './completion-writer.ts';
+import type {
+  CompletionRecord,
+  CompletionWriter,
+  UntakenCompletions,
+} from './completion-writer.ts';
 import { IndexProducer, ringBytes, ringGeometry } from './index-ring.ts';
 import { CompletionElement as At } from './indexed-layout.ts';
 import { requestRing } from './ring.ts';
@@ -67,7 +71,7 @@ export class IndexedCompletionWriter implements CompletionWriter {
     this.#ring = ring;
   }
 
-  write(completion: Completion): boolean {
+  write(completion: CompletionRecord): boolean {
     const ring = this.#ring;
     const position = ring.free;
     if (position < 0) return false;
@@ -91,7 +95,7 @@ export class IndexedCompletionWriter implements CompletionWriter {
     return true;
   }
 
-  #writeReceive(view: DataView, position: number, completion: Completion): void {
+  #writeReceive(view: DataView, position: number, completion: CompletionRecord): void {
     const { flags, written } = completion;
     // Every RoCE packet has the fields of a GRH.
     let shown: number = WCFlag.grh;

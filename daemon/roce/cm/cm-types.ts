@@ -24,7 +24,7 @@ export interface CmPeerFacts extends CmEndFacts {
   readonly startingPsn: number;
 }
 
-export interface CmRequest extends CmEndFacts {
+export interface IbCmRequest extends CmEndFacts {
   /** The upper half of the service id is zero here. */
   readonly serviceId: number;
   readonly type: QPType;

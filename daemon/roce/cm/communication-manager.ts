@@ -30,10 +30,10 @@ import {
 import {
   type CmAccount,
   type CmEndFacts,
-  type CmRequest,
   type CmService,
   DEFAULT_IB_CM_LIMITS,
   type IbCmLimits,
+  type IbCmRequest,
 } from './cm-types.ts';
 import { MessageHandlers } from './message-handlers.ts';
 import { queuePairMove } from './queue-pair-moves.ts';
@@ -86,7 +86,7 @@ export class CommunicationManager {
   }
 
   /** Sends a REQ; 'reply', 'rejected' or 'unreachable' follows. Throws EINVAL, ENOMEM. */
-  connect(request: CmRequest, tag: unknown, now: Micros): CmConnection {
+  connect(request: IbCmRequest, tag: unknown, now: Micros): CmConnection {
     checkLength(request.privateData, PrivateDataMax.req);
     const { path, type } = request;
     const core = this.#core;

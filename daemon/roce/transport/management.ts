@@ -7,14 +7,14 @@
 import { type Micros, NEVER } from '#base/time';
 import type { OutboundMessage } from '#daemon/rnic/wire-port';
 import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '../wire/mad.ts';
-import { Operation, Service } from '../wire/opcode.ts';
+import { PacketOperation, Service } from '../wire/opcode.ts';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
 import { addPsn } from '../wire/psn.ts';
 import type { PacketWire } from './packet-wire.ts';
 
 /** Limit of queued MADs. More are dropped, as by a network; senders repeat those that matter. */
 const WAITING_MAX = 4096;
-const SEND_ONLY = Service.ud | Operation.sendOnly;
+const SEND_ONLY = Service.ud | PacketOperation.sendOnly;
 
 /** The owner of the port's general services. */
 interface ManagementUser {

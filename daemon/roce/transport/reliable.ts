@@ -3,7 +3,14 @@ import type { Micros } from '#base/time';
 import { QPState } from '#contract/verbs/enums';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
 import { AccessRefusal, type DeferringUser, type WireFailure } from '#daemon/rnic/wire-port';
-import { Operation, opcodeTraits, operationOf, Service, serviceOf, Trait } from '../wire/opcode.ts';
+import {
+  opcodeTraits,
+  operationOf,
+  PacketOperation,
+  Service,
+  serviceOf,
+  Trait,
+} from '../wire/opcode.ts';
 import type { Packet } from '../wire/packet.ts';
 import { Outcome } from './outcome.ts';
 import type { PacketWire, TransportFailure } from './packet-wire.ts';
@@ -85,7 +92,7 @@ export class ReliableWire implements PacketWire {
     if (this.#outcome.stopped || serviceOf(opcode) !== Service.rc) return;
     if ((opcodeTraits(opcode) & Trait.request) !== 0) {
       this.#responder.handleRequest(packet, bytes);
-    } else if (operationOf(opcode) === Operation.acknowledge) {
+    } else if (operationOf(opcode) === PacketOperation.acknowledge) {
       this.#requester.handleAcknowledge(packet, now);
     } else {
       this.#requester.handleResponse(packet, bytes, now);

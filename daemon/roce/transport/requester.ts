@@ -19,7 +19,7 @@ import {
   OutboundKind,
   type WireCause,
 } from '#daemon/rnic/wire-port';
-import { Operation, operationOf, Service } from '../wire/opcode.ts';
+import { operationOf, PacketOperation, Service } from '../wire/opcode.ts';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';
 import { addPsn, psnDistance } from '../wire/psn.ts';
@@ -287,7 +287,7 @@ export class Requester {
     if (!this.#mayRequest(end - done)) return 0;
     const offset = done * this.#mtu;
     const packet = this.#packet;
-    packet.opcode = Service.rc | Operation.readRequest;
+    packet.opcode = Service.rc | PacketOperation.readRequest;
     packet.vaHi = addressAddHi(message.remoteToHi, message.remoteToLo, offset);
     packet.vaLo = addressAddLo(message.remoteToLo, offset);
     packet.rkey = message.remoteStag;
@@ -299,7 +299,7 @@ export class Requester {
     if (!this.#mayRequest(1)) return 0;
     const add = message.atomicOperation === ATOMIC_FETCH_ADD;
     const packet = this.#packet;
-    packet.opcode = Service.rc | (add ? Operation.fetchAdd : Operation.compareSwap);
+    packet.opcode = Service.rc | (add ? PacketOperation.fetchAdd : PacketOperation.compareSwap);
     packet.vaHi = message.remoteToHi;
     packet.vaLo = message.remoteToLo;
     packet.rkey = message.remoteStag;
@@ -371,7 +371,7 @@ export class Requester {
     // A response implies that all earlier requests were executed (IBTA 9.7.5.1.2).
     if (!this.#acknowledgeBefore(packet.psn, now)) return;
     const message = this.#messages.at(0);
-    if (operationOf(packet.opcode) === Operation.atomicAcknowledge) {
+    if (operationOf(packet.opcode) === PacketOperation.atomicAcknowledge) {
       if (message.kind !== OutboundKind.atomic) {
         this.#fail(MessageFailure.badResponse);
         return;

@@ -16,7 +16,7 @@ import {
   type InboundMessage,
   type WireFailure,
 } from '#daemon/rnic/wire-port';
-import { Operation, opcodeTraits, operationOf, Service, Trait } from '../wire/opcode.ts';
+import { opcodeTraits, operationOf, PacketOperation, Service, Trait } from '../wire/opcode.ts';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';
 import { addPsn, psnDistance } from '../wire/psn.ts';
@@ -200,7 +200,7 @@ export class Responder {
       this.#handleSend(packet, bytes, traits);
     } else if ((traits & Trait.write) !== 0) {
       this.#handleWrite(packet, bytes, traits);
-    } else if (operationOf(packet.opcode) === Operation.readRequest) {
+    } else if (operationOf(packet.opcode) === PacketOperation.readRequest) {
       this.#handleRead(packet);
     } else {
       this.#handleAtomic(packet);
@@ -390,7 +390,7 @@ export class Responder {
 
   #execute(packet: Readonly<Packet>): AccessRefusal {
     const atomic = this.#atomic;
-    const add = operationOf(packet.opcode) === Operation.fetchAdd;
+    const add = operationOf(packet.opcode) === PacketOperation.fetchAdd;
     const swapMask = add ? 0 : ALL_ONES;
     atomic.operation = add ? AtomicCode.fetchAdd : AtomicCode.compareSwap;
     atomic.stag = packet.rkey;
@@ -410,7 +410,7 @@ export class Responder {
 
   #reply(packet: Readonly<Packet>, repeated: boolean): Reply {
     const reply = this.#replies.spare();
-    reply.atomic = operationOf(packet.opcode) !== Operation.readRequest;
+    reply.atomic = operationOf(packet.opcode) !== PacketOperation.readRequest;
     reply.repeated = repeated;
     reply.firstPsn = packet.psn;
     reply.lengthBytes = reply.atomic ? 0 : packet.dmaLength;
@@ -544,7 +544,7 @@ export class Responder {
 
   #acknowledge(syndrome: number, psn: number, target: Uint8Array, start: number): number {
     const packet = this.#packet;
-    packet.opcode = Service.rc | Operation.acknowledge;
+    packet.opcode = Service.rc | PacketOperation.acknowledge;
     packet.psn = psn;
     packet.syndrome = syndrome;
     packet.msn = this.#msn;
@@ -555,7 +555,7 @@ export class Responder {
 
   #sendResult(reply: Reply, target: Uint8Array, start: number): number {
     const packet = this.#packet;
-    packet.opcode = Service.rc | Operation.atomicAcknowledge;
+    packet.opcode = Service.rc | PacketOperation.atomicAcknowledge;
     packet.psn = reply.firstPsn;
     packet.syndrome = ACK_WITHOUT_CREDITS;
     packet.msn = reply.msn;
@@ -612,8 +612,10 @@ export class Responder {
   }
 }
 
-function responseOperation(index: number, packets: number): Operation {
-  if (packets === 1) return Operation.readResponseOnly;
-  if (index === 0) return Operation.readResponseFirst;
-  return index === packets - 1 ? Operation.readResponseLast : Operation.readResponseMiddle;
+function responseOperation(index: number, packets: number): PacketOperation {
+  if (packets === 1) return PacketOperation.readResponseOnly;
+  if (index === 0) return PacketOperation.readResponseFirst;
+  return index === packets - 1
+    ? PacketOperation.readResponseLast
+    : PacketOperation.readResponseMiddle;
 }

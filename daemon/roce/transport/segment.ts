@@ -1,6 +1,6 @@
 /** Packets of Sends and Writes: opcode, headers and payload of each one. */
 import { AccessRefusal, type DeferringUser, OutboundKind } from '#daemon/rnic/wire-port';
-import { Operation, type Service } from '../wire/opcode.ts';
+import { PacketOperation, type Service } from '../wire/opcode.ts';
 import { type Packet, packetBytes, paddingBytes, writeHeaders } from '../wire/packet.ts';
 import type { OutgoingMessage } from './outgoing-messages.ts';
 
@@ -8,34 +8,34 @@ import type { OutgoingMessage } from './outgoing-messages.ts';
 type Operations = readonly [number, number, number, number];
 
 const SEND: Operations = [
-  Operation.sendFirst,
-  Operation.sendMiddle,
-  Operation.sendLast,
-  Operation.sendOnly,
+  PacketOperation.sendFirst,
+  PacketOperation.sendMiddle,
+  PacketOperation.sendLast,
+  PacketOperation.sendOnly,
 ];
 const SEND_IMMEDIATE: Operations = [
-  Operation.sendFirst,
-  Operation.sendMiddle,
-  Operation.sendLastImmediate,
-  Operation.sendOnlyImmediate,
+  PacketOperation.sendFirst,
+  PacketOperation.sendMiddle,
+  PacketOperation.sendLastImmediate,
+  PacketOperation.sendOnlyImmediate,
 ];
 const SEND_INVALIDATE: Operations = [
-  Operation.sendFirst,
-  Operation.sendMiddle,
-  Operation.sendLastInvalidate,
-  Operation.sendOnlyInvalidate,
+  PacketOperation.sendFirst,
+  PacketOperation.sendMiddle,
+  PacketOperation.sendLastInvalidate,
+  PacketOperation.sendOnlyInvalidate,
 ];
 const WRITE: Operations = [
-  Operation.writeFirst,
-  Operation.writeMiddle,
-  Operation.writeLast,
-  Operation.writeOnly,
+  PacketOperation.writeFirst,
+  PacketOperation.writeMiddle,
+  PacketOperation.writeLast,
+  PacketOperation.writeOnly,
 ];
 const WRITE_IMMEDIATE: Operations = [
-  Operation.writeFirst,
-  Operation.writeMiddle,
-  Operation.writeLastImmediate,
-  Operation.writeOnlyImmediate,
+  PacketOperation.writeFirst,
+  PacketOperation.writeMiddle,
+  PacketOperation.writeLastImmediate,
+  PacketOperation.writeOnlyImmediate,
 ];
 
 /** By `OutboundKind`; undefined for other kinds than Send and Write. */

@@ -7,7 +7,7 @@ import { ReliableWire } from './reliable.ts';
 import { UnreliableWire } from './unreliable.ts';
 
 /** What a wire needs besides the attributes of its queue pair. */
-export interface WireOptions {
+export interface PacketWireOptions {
   readonly type: QPType;
   readonly qpn: number;
   /** Largest payload of the port in bytes: the limit of a datagram. */
@@ -17,7 +17,7 @@ export interface WireOptions {
 }
 
 /** Makes the wire of a queue pair that enters RTR. */
-export function makeWire(user: DeferringUser, options: WireOptions): PacketWire {
+export function makeWire(user: DeferringUser, options: PacketWireOptions): PacketWire {
   const { type, qpn, portMtuBytes, windowPackets } = options;
   if (type === QPType.rc) return new ReliableWire(user, windowPackets);
   return type === QPType.uc ? new UnreliableWire(user) : new DatagramWire(user, qpn, portMtuBytes);

@@ -13,7 +13,7 @@ export type Service = (typeof Service)[keyof typeof Service];
 const SERVICE_MASK = 0xe0;
 
 /** Operations, without the service's bits. UC has those up to `writeOnlyImmediate`, UD the two "only" Sends. */
-export const Operation = {
+export const PacketOperation = {
   sendFirst: 0x00,
   sendMiddle: 0x01,
   sendLast: 0x02,
@@ -38,7 +38,7 @@ export const Operation = {
   sendLastInvalidate: 0x16,
   sendOnlyInvalidate: 0x17,
 } as const;
-export type Operation = (typeof Operation)[keyof typeof Operation];
+export type PacketOperation = (typeof PacketOperation)[keyof typeof PacketOperation];
 
 /** Bits of `opcodeTraits`. */
 export const Trait = {
@@ -69,41 +69,52 @@ const WRITE = Trait.request | Trait.payload | Trait.write;
 const RESPONSE = Trait.payload | Trait.readResponse;
 
 /** Name of an operation on the wire, and its traits, without those of a service. */
-const OPERATIONS: readonly (readonly [Operation, string, number])[] = [
-  [Operation.sendFirst, 'SEND First', SEND | Trait.starts],
-  [Operation.sendMiddle, 'SEND Middle', SEND],
-  [Operation.sendLast, 'SEND Last', SEND | Trait.ends],
-  [Operation.sendLastImmediate, 'SEND Last with Immediate', SEND | Trait.ends | Trait.immediate],
-  [Operation.sendOnly, 'SEND Only', SEND | ONLY],
-  [Operation.sendOnlyImmediate, 'SEND Only with Immediate', SEND | ONLY | Trait.immediate],
-  [Operation.writeFirst, 'RDMA WRITE First', WRITE | Trait.starts | Trait.reth],
-  [Operation.writeMiddle, 'RDMA WRITE Middle', WRITE],
-  [Operation.writeLast, 'RDMA WRITE Last', WRITE | Trait.ends],
+const OPERATIONS: readonly (readonly [PacketOperation, string, number])[] = [
+  [PacketOperation.sendFirst, 'SEND First', SEND | Trait.starts],
+  [PacketOperation.sendMiddle, 'SEND Middle', SEND],
+  [PacketOperation.sendLast, 'SEND Last', SEND | Trait.ends],
   [
-    Operation.writeLastImmediate,
+    PacketOperation.sendLastImmediate,
+    'SEND Last with Immediate',
+    SEND | Trait.ends | Trait.immediate,
+  ],
+  [PacketOperation.sendOnly, 'SEND Only', SEND | ONLY],
+  [PacketOperation.sendOnlyImmediate, 'SEND Only with Immediate', SEND | ONLY | Trait.immediate],
+  [PacketOperation.writeFirst, 'RDMA WRITE First', WRITE | Trait.starts | Trait.reth],
+  [PacketOperation.writeMiddle, 'RDMA WRITE Middle', WRITE],
+  [PacketOperation.writeLast, 'RDMA WRITE Last', WRITE | Trait.ends],
+  [
+    PacketOperation.writeLastImmediate,
     'RDMA WRITE Last with Immediate',
     WRITE | Trait.ends | Trait.immediate,
   ],
-  [Operation.writeOnly, 'RDMA WRITE Only', WRITE | ONLY | Trait.reth],
+  [PacketOperation.writeOnly, 'RDMA WRITE Only', WRITE | ONLY | Trait.reth],
   [
-    Operation.writeOnlyImmediate,
+    PacketOperation.writeOnlyImmediate,
     'RDMA WRITE Only with Immediate',
     WRITE | ONLY | Trait.reth | Trait.immediate,
   ],
-  [Operation.readRequest, 'RDMA READ Request', ONLY | Trait.request | Trait.reth],
-  [Operation.readResponseFirst, 'RDMA READ response First', RESPONSE | Trait.starts | Trait.aeth],
-  [Operation.readResponseMiddle, 'RDMA READ response Middle', RESPONSE],
-  [Operation.readResponseLast, 'RDMA READ response Last', RESPONSE | Trait.ends | Trait.aeth],
-  [Operation.readResponseOnly, 'RDMA READ response Only', RESPONSE | ONLY | Trait.aeth],
-  [Operation.acknowledge, 'Acknowledge', ONLY | Trait.aeth],
-  [Operation.atomicAcknowledge, 'ATOMIC Acknowledge', ONLY | Trait.aeth | Trait.atomicAckEth],
-  [Operation.compareSwap, 'CmpSwap', ONLY | Trait.request | Trait.atomicEth],
-  [Operation.fetchAdd, 'FetchAdd', ONLY | Trait.request | Trait.atomicEth],
-  [Operation.sendLastInvalidate, 'SEND Last with Invalidate', SEND | Trait.ends | Trait.ieth],
-  [Operation.sendOnlyInvalidate, 'SEND Only with Invalidate', SEND | ONLY | Trait.ieth],
+  [PacketOperation.readRequest, 'RDMA READ Request', ONLY | Trait.request | Trait.reth],
+  [
+    PacketOperation.readResponseFirst,
+    'RDMA READ response First',
+    RESPONSE | Trait.starts | Trait.aeth,
+  ],
+  [PacketOperation.readResponseMiddle, 'RDMA READ response Middle', RESPONSE],
+  [PacketOperation.readResponseLast, 'RDMA READ response Last', RESPONSE | Trait.ends | Trait.aeth],
+  [PacketOperation.readResponseOnly, 'RDMA READ response Only', RESPONSE | ONLY | Trait.aeth],
+  [PacketOperation.acknowledge, 'Acknowledge', ONLY | Trait.aeth],
+  [PacketOperation.atomicAcknowledge, 'ATOMIC Acknowledge', ONLY | Trait.aeth | Trait.atomicAckEth],
+  [PacketOperation.compareSwap, 'CmpSwap', ONLY | Trait.request | Trait.atomicEth],
+  [PacketOperation.fetchAdd, 'FetchAdd', ONLY | Trait.request | Trait.atomicEth],
+  [PacketOperation.sendLastInvalidate, 'SEND Last with Invalidate', SEND | Trait.ends | Trait.ieth],
+  [PacketOperation.sendOnlyInvalidate, 'SEND Only with Invalidate', SEND | ONLY | Trait.ieth],
 ];
 
-const DATAGRAM_OPERATIONS: readonly Operation[] = [Operation.sendOnly, Operation.sendOnlyImmediate];
+const DATAGRAM_OPERATIONS: readonly PacketOperation[] = [
+  PacketOperation.sendOnly,
+  PacketOperation.sendOnlyImmediate,
+];
 
 /** Traits by opcode; 0 if the opcode is not defined here. */
 const TRAITS = new Uint16Array(256);
@@ -144,7 +155,7 @@ function define(service: string, opcode: number, name: string, traits: number): 
 
 for (const [operation, name, traits] of OPERATIONS) {
   define('RC', Service.rc | operation, name, traits);
-  if (operation <= Operation.writeOnlyImmediate) {
+  if (operation <= PacketOperation.writeOnlyImmediate) {
     define('UC', Service.uc | operation, name, traits);
   }
   if (DATAGRAM_OPERATIONS.includes(operation)) {
@@ -167,7 +178,7 @@ export function serviceOf(opcode: number): number {
   return opcode & SERVICE_MASK;
 }
 
-/** `Operation` bits of an opcode. */
+/** `PacketOperation` bits of an opcode. */
 export function operationOf(opcode: number): number {
   return opcode & ~SERVICE_MASK;
 }

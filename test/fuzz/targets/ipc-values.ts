@@ -3,8 +3,8 @@ import {
   CLIENT_FRAME_MAX_BYTES,
   emitFrame,
   emitHello,
-  FrameReader,
   FrameType,
+  IpcFrameReader,
   parseHello,
   Role,
 } from '#contract/protocol/ipc-frames';
@@ -80,7 +80,7 @@ function filter(value: IpcValue): void {
 
 /** Decodes bytes into frames. Returns the refusal, if any. */
 function cut(input: Uint8Array, seen: string[], draws: Draws | undefined): string {
-  const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
+  const reader = new IpcFrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
     const { type, id, payload } = frame;
     seen.push(`${type} ${id} ${payload.length}`);
     if (type === FrameType.hello) parseHello(frame);
@@ -106,10 +106,10 @@ export const ipcFrame: FuzzTarget = {
     // A reader that loses a piece.
     plant: () =>
       patch(
-        FrameReader.prototype,
+        IpcFrameReader.prototype,
         'push',
         (push) =>
-          function (this: FrameReader, bytes) {
+          function (this: IpcFrameReader, bytes) {
             return bytes.length === 3 ? 3 : push.call(this, bytes);
           },
       ),

@@ -15,9 +15,9 @@ import { makeDatagram, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
 import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
 import { packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import {
-  type DatagramDestination,
   IncomingBatch,
   OutgoingBatch,
+  type UdpDestination,
 } from '#native-bridge/libc/datagram-batch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
@@ -68,7 +68,7 @@ class UdpState implements FuzzState {
   });
   readonly #out = new OutgoingBatch(DATAGRAMS_MAX, DATAGRAM_BYTES_MAX);
   readonly #answers = new IncomingBatch(DATAGRAMS_MAX, DATAGRAM_BYTES_MAX);
-  readonly #target: DatagramDestination = {
+  readonly #target: UdpDestination = {
     name: socketAddress(OWN, ROCE_PORT),
     trafficClass: 0,
     hopLimit: 0,

@@ -8,9 +8,9 @@ import {
   DAEMON_FRAME_MAX_BYTES,
   emitHello,
   emitValueFrame,
-  type Frame,
-  FrameReader,
   FrameType,
+  type IpcFrame,
+  IpcFrameReader,
   Role,
 } from '#contract/protocol/ipc-frames';
 import { decodeValue, type IpcValue } from '#contract/protocol/ipc-value';
@@ -116,12 +116,12 @@ function parent(path: string): void {
  */
 async function heir(path: string): Promise<void> {
   const socket = new Socket({ fd: INHERITED, readable: true, writable: true });
-  const frames: ((frame: Frame) => void)[] = [];
-  const reader = new FrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => frames.shift()?.(frame));
+  const frames: ((frame: IpcFrame) => void)[] = [];
+  const reader = new IpcFrameReader(DAEMON_FRAME_MAX_BYTES, (frame) => frames.shift()?.(frame));
   socket.on('data', (bytes) => reader.push(bytes));
   const ask = async <N extends CommandName>(name: N, request: CommandRequest<N>) => {
     const frame = emitValueFrame(FrameType.request, 1, [name, request as unknown as IpcValue]);
-    const reply = new Promise<Frame>((resolve) => frames.push(resolve));
+    const reply = new Promise<IpcFrame>((resolve) => frames.push(resolve));
     socket.write(frame);
     const { type, payload } = await reply;
     return { done: type === FrameType.reply, value: decodeValue(payload) };

@@ -1,5 +1,5 @@
 /** SCTP without SCTP: the ports of simulated hosts, and associations between them. */
-import { TransportError } from '#daemon/host/links/network';
+import { NetworkError } from '#daemon/host/links/network';
 import type {
   Association,
   AssociationAttempt,
@@ -35,7 +35,7 @@ export class MessageNetwork implements SctpTransport {
     const { address } = local;
     const port = local.port === 0 ? this.#nextPort++ : local.port;
     const key = keyOf({ address, port });
-    if (this.#ports.has(key)) throw new TransportError('EADDRINUSE', `${key} is in use`);
+    if (this.#ports.has(key)) throw new NetworkError('EADDRINUSE', `${key} is in use`);
     const held = new SimSctpPort(this, { address, port }, options, () => this.#ports.delete(key));
     this.#ports.set(key, held);
     return held;
@@ -80,7 +80,7 @@ class SimSctpPort implements SctpPort {
   }
 
   listen(onAssociation: (association: Association) => void): void {
-    if (this.#released) throw new TransportError('EINVAL', 'the port was released');
+    if (this.#released) throw new NetworkError('EINVAL', 'the port was released');
     this.#onAssociation = onAssociation;
   }
 
@@ -89,7 +89,7 @@ class SimSctpPort implements SctpPort {
     onOpen: (association: SimAssociation) => void,
     onFailed: (errorCode: string, text: string) => void,
   ): AssociationAttempt {
-    if (this.#released) throw new TransportError('EINVAL', 'the port was released');
+    if (this.#released) throw new NetworkError('EINVAL', 'the port was released');
     const { time, prng, traits } = this.#network;
     const path: MessagePath = { time, prng, traits: traits(), vanished: false };
     const later = (then: () => void): void => {

@@ -1,5 +1,5 @@
 /** The SCTP of a simulated host: ports at its own addresses. There are no packets to capture or corrupt. */
-import { TransportError } from '#daemon/host/links/network';
+import { NetworkError } from '#daemon/host/links/network';
 import type { SctpAddress, SctpPort, SctpPortOptions } from '#daemon/host/sctp/association';
 import type { PacketTransport } from '#daemon/host/sctp/sctp-network';
 import type { MessageNetwork } from './message-network.ts';
@@ -21,7 +21,7 @@ export class SimTransport implements PacketTransport {
 
   open(address: string): void {
     if (this.#addresses.includes(address)) return;
-    throw new TransportError('EADDRNOTAVAIL', `${address} belongs to another host`);
+    throw new NetworkError('EADDRNOTAVAIL', `${address} belongs to another host`);
   }
 
   observe(): void {}

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { afterEach, expect, it } from 'vitest';
-import { Connection } from '#daemon/clients/connection';
+import { ProgramConnection } from '#daemon/clients/connection';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { getOption, SO_SNDBUF, SOL_SOCKET } from '#native-bridge/libc/internet-socket';
 import { SocketPeer } from '#native-bridge/libc/peer-process';
@@ -47,7 +47,7 @@ function lives(peer: SocketPeer): boolean {
 it('only the first connection of a process closes its descriptor', async () => {
   const peer = await connectedPeer();
   const [own, other] = socketPair();
-  const further = Connection.pair(own, peer, new Uint8Array(64), 64);
+  const further = ProgramConnection.pair(own, peer, new Uint8Array(64), 64);
   expect(further.credentials).toBe(peer);
   expect(lives(peer)).toBe(true);
   further.close();
@@ -59,7 +59,7 @@ it('only the first connection of a process closes its descriptor', async () => {
 
 it('has a buffer in the kernel of the same length on every machine', async () => {
   const [own, other] = socketPair();
-  const connection = Connection.pair(own, await connectedPeer(), new Uint8Array(64), 64);
+  const connection = ProgramConnection.pair(own, await connectedPeer(), new Uint8Array(64), 64);
   expect(getOption(own, SOL_SOCKET, SO_SNDBUF)).toBe(212_992);
   connection.close();
   closeDescriptor(other);
@@ -69,7 +69,7 @@ it('releases its owner once it has ended, however long its process is known', as
   setFlagsFromString('--expose-gc');
   const collect: () => void = runInNewContext('gc');
   const [own, other] = socketPair();
-  const connection = Connection.pair(own, await connectedPeer(), new Uint8Array(64), 64);
+  const connection = ProgramConnection.pair(own, await connectedPeer(), new Uint8Array(64), 64);
   const owner = ((objects: number[]) => {
     connection.serve(() => objects.length);
     connection.onClosed = () => objects.splice(0);

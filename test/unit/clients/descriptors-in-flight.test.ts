@@ -1,7 +1,7 @@
 /** Descriptors that were sent to clients, some of which read faster than the daemon looks. */
 import { openSync, readSync } from 'node:fs';
 import { afterEach, expect, it } from 'vitest';
-import { Connection } from '#daemon/clients/connection';
+import { ProgramConnection } from '#daemon/clients/connection';
 import { DescriptorsInFlight } from '#daemon/clients/descriptors-in-flight';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketPair, unreadMemory } from '#native-bridge/libc/unix-socket';
@@ -17,7 +17,7 @@ afterEach(() => {
 it('count the unread ones, even after a client has read the first one at once', () => {
   const inFlight = new DescriptorsInFlight(undefined);
   const [own, other] = socketPair();
-  const connection = Connection.pair(own, SELF, new Uint8Array(64), 64);
+  const connection = ProgramConnection.pair(own, SELF, new Uint8Array(64), 64);
   const file = openSync('/dev/null', 'r');
   opened.push(() => {
     connection.close();

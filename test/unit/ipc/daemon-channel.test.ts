@@ -6,9 +6,9 @@ import {
   CLIENT_FRAME_MAX_BYTES,
   emitFrame,
   emitWelcome,
-  type Frame,
-  FrameReader,
   FrameType,
+  type IpcFrame,
+  IpcFrameReader,
   parseHello,
   Role,
   TOKEN_BYTES,
@@ -63,7 +63,7 @@ class FakeDaemon {
         this.doorbells.push(fields.getUint32(0, true));
       },
     );
-    const reader = new FrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
+    const reader = new IpcFrameReader(CLIENT_FRAME_MAX_BYTES, (frame) => {
       if (role === undefined) role = this.#greet(socket, frame);
       else this.requests.push({ id: frame.id, value: decodeValue(frame.payload) });
     });
@@ -84,7 +84,7 @@ class FakeDaemon {
     });
   }
 
-  #greet(socket: Socket, frame: Frame): number {
+  #greet(socket: Socket, frame: IpcFrame): number {
     const { role } = parseHello(frame);
     this.sockets.set(role, socket);
     const token = new Uint8Array(TOKEN_BYTES).fill(role);

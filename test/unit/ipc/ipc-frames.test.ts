@@ -5,9 +5,9 @@ import {
   emitHello,
   emitWelcome,
   FRAME_HEADER_BYTES,
-  type Frame,
-  FrameReader,
   FrameType,
+  type IpcFrame,
+  IpcFrameReader,
   parseHello,
   parseTokenText,
   parseWelcome,
@@ -31,9 +31,9 @@ import { bytesOf, hexOf } from '#test/support/hex';
 const TOKEN = bytesOf('000102030405060708090a0b0c0d0e0f');
 
 /** The only frame of some bytes. */
-function frameOf(bytes: Uint8Array): Frame {
-  const frames: Frame[] = [];
-  new FrameReader(1024, (frame) => frames.push(frame)).push(bytes);
+function frameOf(bytes: Uint8Array): IpcFrame {
+  const frames: IpcFrame[] = [];
+  new IpcFrameReader(1024, (frame) => frames.push(frame)).push(bytes);
   const [frame] = frames;
   if (frame === undefined || frames.length !== 1) throw new Error(`${frames.length} frames`);
   return frame;
@@ -92,8 +92,8 @@ describe('frames in a stream', () => {
     fc.assert(
       fc.property(fc.array(frame), fc.array(fc.integer({ min: 1, max: 60 })), (sent, cuts) => {
         const stream = sent.flatMap(({ type, id, payload }) => [...emitFrame(type, id, payload)]);
-        const received: Frame[] = [];
-        const reader = new FrameReader(100, ({ payload, ...rest }) => {
+        const received: IpcFrame[] = [];
+        const reader = new IpcFrameReader(100, ({ payload, ...rest }) => {
           received.push({ ...rest, payload: payload.slice() });
         });
         let at = 0;
@@ -111,7 +111,7 @@ describe('frames in a stream', () => {
   });
 
   it('longer than the limit: refused at the header, nothing is kept', () => {
-    const reader = new FrameReader(100, () => undefined);
+    const reader = new IpcFrameReader(100, () => undefined);
     reader.push(emitFrame(FrameType.event, 0, new Uint8Array(100)));
     const tooLong = emitFrame(FrameType.event, 0, new Uint8Array(101));
     reader.push(tooLong.subarray(0, FRAME_HEADER_BYTES - 1));

@@ -1,7 +1,7 @@
 /** Many connections of one user that have input, or end, in the same turn of the event loop. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { CommandShares } from '#daemon/clients/command-pace';
-import { Connection } from '#daemon/clients/connection';
+import { ProgramConnection } from '#daemon/clients/connection';
 import { READS_PER_TURN } from '#daemon/host/links/reading-share';
 import { closeDescriptor, sendNow } from '#native-bridge/libc/descriptor';
 import type { PeerProcess } from '#native-bridge/libc/peer-process';
@@ -25,7 +25,7 @@ function turn(): Promise<void> {
 /** A user's connections to the daemon, whose other ends are here. */
 class User {
   readonly ends: (number | undefined)[] = [];
-  readonly connections: Connection[] = [];
+  readonly connections: ProgramConnection[] = [];
   /** Inputs and ends that the daemon has seen. */
   seen = 0;
   #inTurn = 0;
@@ -35,7 +35,7 @@ class User {
     const peer: PeerProcess = { pid: 1, uid, gid: uid, identity: '1', openDescriptor: () => -1 };
     for (let index = 0; index < count; index += 1) {
       const [own, other] = socketPair();
-      const connection = Connection.pair(own, peer, readBuffer, 64);
+      const connection = ProgramConnection.pair(own, peer, readBuffer, 64);
       connection.shareTurns(shares.of(uid));
       connection.onBytes = () => this.#see();
       connection.onClosed = () => this.#see();

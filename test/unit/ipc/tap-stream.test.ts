@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { FrameReader } from '#contract/protocol/ipc-frames';
+import { IpcFrameReader } from '#contract/protocol/ipc-frames';
 import { encodeValue, IpcFormatError } from '#contract/protocol/ipc-value';
 import {
   parseLostBytes,
@@ -59,7 +59,7 @@ const DONE: CompletedWork = {
 
 function stream(filter: TapFilter = {}) {
   const records: TapRecord[] = [];
-  const reader = new FrameReader(2 ** 20, (frame) => records.push(parseTapRecord(frame)));
+  const reader = new IpcFrameReader(2 ** 20, (frame) => records.push(parseTapRecord(frame)));
   const connection = {
     pendingBytes: 0,
     unreadMaxBytes: 0,

@@ -2,13 +2,13 @@ import { writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { type DaemonOptions, parseDaemonConfig } from '#daemon/main/config';
+import { type DaemonConfigInput, parseDaemonConfig } from '#daemon/main/config';
 import { temporaryFolder } from '#test/support/temporary-folder';
 
 const TOKEN = '0123456789abcdef';
 
 function parsed(http: unknown, environment: Record<string, string> = {}) {
-  const options = { socketPath: '/run/x/s', http } as DaemonOptions;
+  const options = { socketPath: '/run/x/s', http } as DaemonConfigInput;
   return parseDaemonConfig(options, environment).http;
 }
 

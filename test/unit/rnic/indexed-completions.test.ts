@@ -3,7 +3,7 @@ import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, WCOpcode, WCStatus } from '#contract/verbs/enums';
 import { Nic } from '#daemon/rnic/nic';
 import type { CQ } from '#daemon/rnic/queues/completion-queue';
-import { Completion } from '#daemon/rnic/rings/completion-writer';
+import { CompletionRecord } from '#daemon/rnic/rings/completion-writer';
 import { IndexRingClient } from '#test/support/index-ring-client';
 
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
@@ -14,8 +14,8 @@ function create(cqe: number): { nic: Nic; cq: CQ; client: IndexRingClient } {
   return { nic, cq, client: new IndexRingClient(cq.ring) };
 }
 
-function push(cq: CQ, fields: Partial<Completion>): void {
-  cq.push(Object.assign(new Completion(), { opcode: SQOpcode.send, qpn: 17 }, fields));
+function push(cq: CQ, fields: Partial<CompletionRecord>): void {
+  cq.push(Object.assign(new CompletionRecord(), { opcode: SQOpcode.send, qpn: 17 }, fields));
 }
 
 function pushAll(cq: CQ, ids: readonly number[]): void {
@@ -208,7 +208,7 @@ describe('a completion', () => {
     expect(client.poll()).toEqual({ ...NONE, ...fields });
   });
 
-  const RECEIVES: [string, Partial<Completion>, object][] = [
+  const RECEIVES: [string, Partial<CompletionRecord>, object][] = [
     ['a plain message', {}, { flags: 1 }],
     [
       'immediate data, big endian',

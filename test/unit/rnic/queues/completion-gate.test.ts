@@ -3,7 +3,7 @@ import { CQEStatus, Notify, SQOpcode } from '#contract/protocol/queue-layout';
 import { newCounters } from '#daemon/rnic/nic-counters';
 import { CompletionGate } from '#daemon/rnic/queues/completion-gate';
 import { CQ } from '#daemon/rnic/queues/completion-queue';
-import type { Completion } from '#daemon/rnic/rings/completion-writer';
+import type { CompletionRecord } from '#daemon/rnic/rings/completion-writer';
 import { SlowBacking } from '#test/support/nic-rig';
 
 /** Completions that wait, and those after them. */
@@ -18,7 +18,7 @@ function waitingGate() {
   const writer = {
     count: 1,
     bytes: new Uint8Array(),
-    write: ({ wrIdLo, status }: Completion) => {
+    write: ({ wrIdLo, status }: CompletionRecord) => {
       written.push([wrIdLo, status]);
       return true;
     },

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
-import { Operation, Service } from '#daemon/roce/wire/opcode';
+import { PacketOperation, Service } from '#daemon/roce/wire/opcode';
 import { parsed, TransportPair } from '#test/support/transport-pair';
 
 const { send, sendWithImmediate, write } = OutboundKind;
@@ -30,7 +30,7 @@ describe('UD', () => {
     post(pair, 0, 1024);
     const bytes = pair.a.poll(0);
     expect(parsed(bytes)).toMatchObject({
-      opcode: Service.ud | Operation.sendOnly,
+      opcode: Service.ud | PacketOperation.sendOnly,
       destQpn: 0x55,
       sourceQpn: 0x77,
       qkey: QKEY,

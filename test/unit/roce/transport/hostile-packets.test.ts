@@ -2,7 +2,13 @@
 import { describe, expect, it } from 'vitest';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
-import { Operation, opcodeTraits, operationOf, Service, Trait } from '#daemon/roce/wire/opcode';
+import {
+  opcodeTraits,
+  operationOf,
+  PacketOperation,
+  Service,
+  Trait,
+} from '#daemon/roce/wire/opcode';
 import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { isPathMtu } from '#daemon/roce/wire/path-mtu';
 import { addressAt, REMOTE_KEY } from '#test/support/model-user';
@@ -28,7 +34,7 @@ function anyOpcode(prng: Prng): number {
 function fairPacket(prng: Prng, psn: number, service: Service): Uint8Array {
   const packet = makePacket();
   const write = service !== Service.ud && prng.oneIn(2);
-  packet.opcode = service | (write ? Operation.writeOnly : Operation.sendOnly);
+  packet.opcode = service | (write ? PacketOperation.writeOnly : PacketOperation.sendOnly);
   packet.destQpn = 0x55;
   packet.psn = psn;
   packet.ackRequest = true;
@@ -125,5 +131,5 @@ it('has packets of every operation', () => {
   const prng = new Prng(1);
   const seen = new Set<number>();
   for (let count = 0; count < 5000; count += 1) seen.add(operationOf(anyOpcode(prng)));
-  expect(Object.values(Operation).every((operation) => seen.has(operation))).toBe(true);
+  expect(Object.values(PacketOperation).every((operation) => seen.has(operation))).toBe(true);
 });

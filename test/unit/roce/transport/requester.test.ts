@@ -11,7 +11,7 @@ import {
 } from '#daemon/rnic/wire-port';
 import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
 import { makeWire } from '#daemon/roce/transport/transport';
-import { Operation } from '#daemon/roce/wire/opcode';
+import { PacketOperation } from '#daemon/roce/wire/opcode';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
 import { addressAt, ModelUser, REMOTE_KEY } from '#test/support/model-user';
@@ -76,7 +76,7 @@ function inject(pair: TransportPair, side: TransportSide, fields: Partial<Packet
 }
 
 function acknowledge(pair: TransportPair, psn: number, syndrome = ACK): void {
-  inject(pair, pair.a, { opcode: Operation.acknowledge, psn, syndrome });
+  inject(pair, pair.a, { opcode: PacketOperation.acknowledge, psn, syndrome });
 }
 
 function psns(packets: readonly Uint8Array[]): number[] {
@@ -89,9 +89,9 @@ describe('segmentation', () => {
     post(pair.a, 0, write, 600);
     const packets = pair.a.pollAll(0).map(parsed);
     expect(packets.map(({ opcode }) => opcode)).toEqual([
-      Operation.writeFirst,
-      Operation.writeMiddle,
-      Operation.writeLast,
+      PacketOperation.writeFirst,
+      PacketOperation.writeMiddle,
+      PacketOperation.writeLast,
     ]);
     expect(packets.map(({ payloadLength }) => payloadLength)).toEqual([256, 256, 88]);
     expect(packets.map(({ psn }) => psn)).toEqual([100, 101, 102]);
@@ -104,7 +104,7 @@ describe('segmentation', () => {
       const pair = new TransportPair();
       post(pair.a, 0, send, length);
       const packets = pair.a.pollAll(0);
-      expect(packets.map((bytes) => parsed(bytes).opcode)).toEqual([Operation.sendOnly]);
+      expect(packets.map((bytes) => parsed(bytes).opcode)).toEqual([PacketOperation.sendOnly]);
       expect(packets[0]?.length).toBe(12 + Math.ceil(length / 4) * 4);
     }
   });
@@ -331,7 +331,11 @@ describe('Reads and atomics', () => {
     post(pair.a, 0, readRequest, 600);
     post(pair.a, 1, send, 0);
     const [request, next] = pair.a.pollAll(0).map(parsed);
-    expect(request).toMatchObject({ opcode: Operation.readRequest, psn: 100, dmaLength: 600 });
+    expect(request).toMatchObject({
+      opcode: PacketOperation.readRequest,
+      psn: 100,
+      dmaLength: 600,
+    });
     expect(next?.psn).toBe(103);
     const other = new TransportPair();
     other.b.user.memory.set(pattern(600), 64);
@@ -371,7 +375,7 @@ describe('Reads and atomics', () => {
     const buffer = new Uint8Array(PACKET_BYTES_MAX);
     const poll = (): Packet => parsed(buffer.slice(0, wire.pollPacket(buffer, 0, 0)));
     const response = { ...makePacket(), payloadLength: 256, syndrome: ACK };
-    response.opcode = Operation.readResponseMiddle;
+    response.opcode = PacketOperation.readResponseMiddle;
     let psn = sqPsn;
     for (const part of [0, 1]) {
       const request = poll();
@@ -386,7 +390,7 @@ describe('Reads and atomics', () => {
     }
     expect(user).toMatchObject({ bytes: 2 ** 31, reads: 1, ended: 1 });
     expect(psn).toBe((sqPsn + 2 ** 23) % 2 ** 24);
-    expect(poll()).toMatchObject({ opcode: Operation.sendOnly, psn });
+    expect(poll()).toMatchObject({ opcode: PacketOperation.sendOnly, psn });
     expect(wire.pollFailure()).toBeUndefined();
   });
 
@@ -418,8 +422,8 @@ describe('Reads and atomics', () => {
 
   it('fails a response of the wrong kind or length', () => {
     for (const fields of [
-      { opcode: Operation.atomicAcknowledge, psn: 100 },
-      { opcode: Operation.readResponseOnly, psn: 100 },
+      { opcode: PacketOperation.atomicAcknowledge, psn: 100 },
+      { opcode: PacketOperation.readResponseOnly, psn: 100 },
     ]) {
       const pair = new TransportPair();
       post(pair.a, 0, readRequest, 100);

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { QPState } from '#contract/verbs/enums';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
-import { Operation } from '#daemon/roce/wire/opcode';
+import { PacketOperation } from '#daemon/roce/wire/opcode';
 import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
 import { addressAt, REMOTE_KEY } from '#test/support/model-user';
@@ -45,17 +45,17 @@ class Rig {
 }
 
 function ack(psn: number): [number, number, number] {
-  return [Operation.acknowledge, psn, ACK];
+  return [PacketOperation.acknowledge, psn, ACK];
 }
 function nak(psn: number, code: NakCode): [number, number, number] {
-  return [Operation.acknowledge, psn, nakSyndrome(code)];
+  return [PacketOperation.acknowledge, psn, nakSyndrome(code)];
 }
 
 describe('ACK', () => {
   it('is one for all packets since the last poll', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10, 10, 10);
-    for (const psn of [100, 101, 102]) rig.ask(psn, Operation.sendOnly, 4);
+    for (const psn of [100, 101, 102]) rig.ask(psn, PacketOperation.sendOnly, 4);
     expect(rig.answers()).toEqual([ack(102)]);
     expect(rig.answers()).toEqual([]);
   });
@@ -63,28 +63,28 @@ describe('ACK', () => {
   it('is sent only if a packet requests it', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10, 10);
-    rig.ask(100, Operation.sendOnly, 4, { ackRequest: false });
+    rig.ask(100, PacketOperation.sendOnly, 4, { ackRequest: false });
     expect(rig.answers()).toEqual([]);
-    rig.ask(101, Operation.sendOnly, 4);
+    rig.ask(101, PacketOperation.sendOnly, 4);
     expect(rig.answers()).toEqual([ack(101)]);
   });
 
   it('counts messages in its MSN, not packets', () => {
     const rig = new Rig();
     rig.side.user.receives.push(1000);
-    rig.ask(100, Operation.sendFirst, MTU);
-    rig.ask(101, Operation.sendLast, 1);
-    rig.ask(102, Operation.writeOnly, 4, { dmaLength: 4 });
+    rig.ask(100, PacketOperation.sendFirst, MTU);
+    rig.ask(101, PacketOperation.sendLast, 1);
+    rig.ask(102, PacketOperation.writeOnly, 4, { dmaLength: 4 });
     expect(rig.side.pollAll(0).map((bytes) => parsed(bytes).msn)).toEqual([2]);
   });
 
   it('comes after the receive is complete', () => {
     const rig = new Rig();
     rig.side.user.receives.push(1000);
-    rig.ask(100, Operation.sendFirst, MTU);
+    rig.ask(100, PacketOperation.sendFirst, MTU);
     expect(rig.answers()).toEqual([ack(100)]);
     expect(rig.side.user.arrivals).toHaveLength(0);
-    rig.ask(101, Operation.sendLast, 5);
+    rig.ask(101, PacketOperation.sendLast, 5);
     expect(rig.side.user.arrivals).toHaveLength(1);
     expect(rig.answers()).toEqual([ack(101)]);
   });
@@ -94,13 +94,13 @@ describe('a gap', () => {
   it('is answered by one NAK, and later packets are dropped until the lost one arrives', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10, 10, 10);
-    rig.ask(100, Operation.sendOnly, 1);
-    rig.ask(102, Operation.sendOnly, 3);
+    rig.ask(100, PacketOperation.sendOnly, 1);
+    rig.ask(102, PacketOperation.sendOnly, 3);
     expect(rig.answers()).toEqual([nak(101, NakCode.psnSequence)]);
-    rig.ask(103, Operation.sendOnly, 4);
+    rig.ask(103, PacketOperation.sendOnly, 4);
     expect(rig.answers()).toEqual([]);
-    rig.ask(101, Operation.sendOnly, 2);
-    rig.ask(103, Operation.sendOnly, 4);
+    rig.ask(101, PacketOperation.sendOnly, 2);
+    rig.ask(103, PacketOperation.sendOnly, 4);
     expect(rig.answers()).toEqual([nak(102, NakCode.psnSequence)]);
     expect(rig.side.user.arrivals.map(({ bytes }) => bytes.length)).toEqual([1, 2]);
     expect(rig.by).toBeUndefined();
@@ -109,8 +109,8 @@ describe('a gap', () => {
   it('that closes before the NAK leaves needs none', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10);
-    rig.ask(101, Operation.sendOnly, 1);
-    rig.ask(100, Operation.sendOnly, 1);
+    rig.ask(101, PacketOperation.sendOnly, 1);
+    rig.ask(100, PacketOperation.sendOnly, 1);
     expect(rig.answers()).toEqual([ack(100)]);
   });
 });
@@ -119,12 +119,12 @@ describe('a repeated request', () => {
   it('is acknowledged again, up to the last one, and not carried out', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10, 10, 10);
-    rig.ask(100, Operation.sendOnly, 1);
-    rig.ask(101, Operation.writeOnly, 4, { dmaLength: 4 });
+    rig.ask(100, PacketOperation.sendOnly, 1);
+    rig.ask(101, PacketOperation.writeOnly, 4, { dmaLength: 4 });
     rig.answers();
     rig.side.user.memory.fill(0);
-    rig.ask(101, Operation.writeOnly, 4, { dmaLength: 4 });
-    rig.ask(100, Operation.sendOnly, 1);
+    rig.ask(101, PacketOperation.writeOnly, 4, { dmaLength: 4 });
+    rig.ask(100, PacketOperation.sendOnly, 1);
     expect(rig.answers()).toEqual([ack(101)]);
     expect(rig.side.user.arrivals).toHaveLength(1);
     expect(rig.side.user.memory.every((byte) => byte === 0)).toBe(true);
@@ -133,31 +133,32 @@ describe('a repeated request', () => {
   it('repeats a Read, also in part', () => {
     const rig = new Rig();
     rig.side.user.memory.fill(1);
-    rig.ask(100, Operation.readRequest, 0, { dmaLength: 600 });
+    rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 600 });
     expect(rig.answers().map(([, psn]) => psn)).toEqual([100, 101, 102]);
     rig.side.user.memory.fill(2);
     const { remoteToHi: vaHi, remoteToLo: vaLo } = addressAt(MTU);
-    rig.ask(101, Operation.readRequest, 0, { dmaLength: 600 - MTU, vaHi, vaLo });
+    rig.ask(101, PacketOperation.readRequest, 0, { dmaLength: 600 - MTU, vaHi, vaLo });
     const packets = rig.side.pollAll(0);
     expect(packets.map((bytes) => parsed(bytes).psn)).toEqual([101, 102]);
     expect(packets[0]?.subarray(16, 20)).toEqual(Uint8Array.of(2, 2, 2, 2));
     // One that exceeds the earlier request is no repetition.
-    rig.ask(102, Operation.readRequest, 0, { dmaLength: 600 });
+    rig.ask(102, PacketOperation.readRequest, 0, { dmaLength: 600 });
     expect(rig.answers()).toEqual([]);
   });
 
   it('is queued among the pending Reads', () => {
     const rig = new Rig();
-    for (const psn of [100, 101, 102]) rig.ask(psn, Operation.readRequest, 0, { dmaLength: 1 });
+    for (const psn of [100, 101, 102])
+      rig.ask(psn, PacketOperation.readRequest, 0, { dmaLength: 1 });
     rig.side.poll(0);
-    rig.ask(102, Operation.readRequest, 0, { dmaLength: 1 });
-    rig.ask(100, Operation.readRequest, 0, { dmaLength: 1 });
+    rig.ask(102, PacketOperation.readRequest, 0, { dmaLength: 1 });
+    rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 1 });
     expect(rig.answers().map(([, psn]) => psn)).toEqual([100, 101, 102]);
   });
 
   it('repeats the result of an atomic, for the last max_dest_rd_atomic', () => {
     const rig = new Rig({ maxDestRdAtomic: 2 });
-    const add = (psn: number) => rig.ask(psn, Operation.fetchAdd, 0, { swapAddLo: 5 });
+    const add = (psn: number) => rig.ask(psn, PacketOperation.fetchAdd, 0, { swapAddLo: 5 });
     const results = () => rig.side.pollAll(0).map((bytes) => parsed(bytes).originalLo);
     for (const psn of [100, 101, 102]) {
       add(psn);
@@ -174,12 +175,12 @@ describe('a repeated request', () => {
   it('costs bounded memory, however often it is repeated', () => {
     const rig = new Rig({ maxDestRdAtomic: 4 });
     for (let psn = 100; psn < 120; psn += 1) {
-      rig.ask(psn, Operation.readRequest, 0, { dmaLength: 1 });
+      rig.ask(psn, PacketOperation.readRequest, 0, { dmaLength: 1 });
       rig.side.pollAll(0);
     }
     for (let round = 0; round < 50; round += 1) {
       for (let psn = 100; psn < 120; psn += 1) {
-        rig.ask(psn, Operation.readRequest, 0, { dmaLength: 1 });
+        rig.ask(psn, PacketOperation.readRequest, 0, { dmaLength: 1 });
       }
     }
     expect(rig.answers()).toHaveLength(8);
@@ -189,23 +190,23 @@ describe('a repeated request', () => {
 describe('RNR', () => {
   it('is sent with the timer code when no receive is posted, and nothing is carried out', () => {
     const rig = new Rig({ minRnrTimer: 9 });
-    rig.ask(100, Operation.sendOnly, 4);
-    rig.ask(101, Operation.sendOnly, 4);
-    expect(rig.answers()).toEqual([[Operation.acknowledge, 100, rnrSyndrome(9)]]);
+    rig.ask(100, PacketOperation.sendOnly, 4);
+    rig.ask(101, PacketOperation.sendOnly, 4);
+    expect(rig.answers()).toEqual([[PacketOperation.acknowledge, 100, rnrSyndrome(9)]]);
     rig.side.user.receives.push(10, 10);
-    rig.ask(100, Operation.sendOnly, 4);
-    rig.ask(101, Operation.sendOnly, 4);
+    rig.ask(100, PacketOperation.sendOnly, 4);
+    rig.ask(101, PacketOperation.sendOnly, 4);
     expect(rig.answers()).toEqual([ack(101)]);
     expect(rig.side.user.arrivals).toHaveLength(2);
   });
 
   it('holds up the last packet of a Write with immediate only', () => {
     const rig = new Rig();
-    rig.ask(100, Operation.writeFirst, MTU, { dmaLength: MTU + 4 });
-    rig.ask(101, Operation.writeLastImmediate, 4, { immediate: 77 });
-    expect(rig.answers()).toEqual([[Operation.acknowledge, 101, rnrSyndrome(12)]]);
+    rig.ask(100, PacketOperation.writeFirst, MTU, { dmaLength: MTU + 4 });
+    rig.ask(101, PacketOperation.writeLastImmediate, 4, { immediate: 77 });
+    expect(rig.answers()).toEqual([[PacketOperation.acknowledge, 101, rnrSyndrome(12)]]);
     rig.side.user.receives.push(0);
-    rig.ask(101, Operation.writeLastImmediate, 4, { immediate: 77 });
+    rig.ask(101, PacketOperation.writeLastImmediate, 4, { immediate: 77 });
     expect(rig.answers()).toEqual([ack(101)]);
     expect(rig.side.user.arrivals[0]?.message).toMatchObject({
       written: true,
@@ -218,37 +219,39 @@ describe('RNR', () => {
 describe('a request that is refused', () => {
   it('as invalid: out of order within a message, or of a wrong length', () => {
     const cases: ((rig: Rig) => void)[] = [
-      (rig) => rig.ask(101, Operation.sendMiddle, MTU),
-      (rig) => rig.ask(101, Operation.writeLast, 4),
+      (rig) => rig.ask(101, PacketOperation.sendMiddle, MTU),
+      (rig) => rig.ask(101, PacketOperation.writeLast, 4),
       (rig) => {
-        rig.ask(101, Operation.sendFirst, MTU);
-        rig.ask(102, Operation.sendOnly, 4);
+        rig.ask(101, PacketOperation.sendFirst, MTU);
+        rig.ask(102, PacketOperation.sendOnly, 4);
       },
       (rig) => {
-        rig.ask(101, Operation.sendFirst, MTU);
-        rig.ask(102, Operation.writeLast, 4);
+        rig.ask(101, PacketOperation.sendFirst, MTU);
+        rig.ask(102, PacketOperation.writeLast, 4);
       },
       (rig) => {
-        rig.ask(101, Operation.sendFirst, MTU);
-        rig.ask(102, Operation.readRequest, 0, { dmaLength: 4 });
+        rig.ask(101, PacketOperation.sendFirst, MTU);
+        rig.ask(102, PacketOperation.readRequest, 0, { dmaLength: 4 });
       },
-      (rig) => rig.ask(101, Operation.sendFirst, 2 * MTU),
-      (rig) => rig.ask(101, Operation.sendOnly, MTU + 1),
-      (rig) => rig.ask(101, Operation.writeOnly, 4, { dmaLength: 5 }),
-      (rig) => rig.ask(101, Operation.writeOnly, 5, { dmaLength: 4 }),
-      (rig) => rig.ask(101, Operation.writeFirst, MTU, { dmaLength: MTU }),
-      (rig) => rig.ask(101, Operation.writeFirst, MTU, { dmaLength: 2 ** 31 + 1 }),
-      (rig) => rig.ask(101, Operation.readRequest, 0, { dmaLength: 2 ** 31 + 1 }),
-      (rig) => rig.ask(101, Operation.fetchAdd, 0, { vaLo: addressAt(4).remoteToLo }),
+      (rig) => rig.ask(101, PacketOperation.sendFirst, 2 * MTU),
+      (rig) => rig.ask(101, PacketOperation.sendOnly, MTU + 1),
+      (rig) => rig.ask(101, PacketOperation.writeOnly, 4, { dmaLength: 5 }),
+      (rig) => rig.ask(101, PacketOperation.writeOnly, 5, { dmaLength: 4 }),
+      (rig) => rig.ask(101, PacketOperation.writeFirst, MTU, { dmaLength: MTU }),
+      (rig) => rig.ask(101, PacketOperation.writeFirst, MTU, { dmaLength: 2 ** 31 + 1 }),
+      (rig) => rig.ask(101, PacketOperation.readRequest, 0, { dmaLength: 2 ** 31 + 1 }),
+      (rig) => rig.ask(101, PacketOperation.fetchAdd, 0, { vaLo: addressAt(4).remoteToLo }),
     ];
     for (const act of cases) {
       const rig = new Rig();
       rig.side.user.receives.push(1000, 1000);
-      rig.ask(100, Operation.sendOnly, 1);
+      rig.ask(100, PacketOperation.sendOnly, 1);
       act(rig);
-      expect(rig.answers()).toMatchObject([[Operation.acknowledge, expect.any(Number), 0x61]]);
+      expect(rig.answers()).toMatchObject([
+        [PacketOperation.acknowledge, expect.any(Number), 0x61],
+      ]);
       expect(rig.side.failure).toMatchObject({ by: 'us', failure: { event: 'request' } });
-      rig.ask(101, Operation.sendOnly, 1);
+      rig.ask(101, PacketOperation.sendOnly, 1);
       expect(rig.answers()).toEqual([]);
     }
   });
@@ -256,14 +259,14 @@ describe('a request that is refused', () => {
   it('for its key, range or right, before anything of a Write is placed', () => {
     const end = addressAt(65536 - MTU);
     const cases: [number, number, Partial<Packet>][] = [
-      [Operation.writeOnly, 4, { dmaLength: 4, rkey: 1 }],
+      [PacketOperation.writeOnly, 4, { dmaLength: 4, rkey: 1 }],
       [
-        Operation.writeFirst,
+        PacketOperation.writeFirst,
         MTU,
         { dmaLength: MTU + 1, vaHi: end.remoteToHi, vaLo: end.remoteToLo },
       ],
-      [Operation.readRequest, 0, { dmaLength: 4, rkey: 1 }],
-      [Operation.compareSwap, 0, { rkey: 1 }],
+      [PacketOperation.readRequest, 0, { dmaLength: 4, rkey: 1 }],
+      [PacketOperation.compareSwap, 0, { rkey: 1 }],
     ];
     for (const [opcode, length, fields] of cases) {
       const rig = new Rig();
@@ -275,14 +278,18 @@ describe('a request that is refused', () => {
   });
 
   it('as invalid if the queue pair does not permit it, even with zero length', () => {
-    const cases = [Operation.writeOnly, Operation.writeOnlyImmediate, Operation.readRequest];
+    const cases = [
+      PacketOperation.writeOnly,
+      PacketOperation.writeOnlyImmediate,
+      PacketOperation.readRequest,
+    ];
     for (const opcode of cases) {
       for (const dmaLength of [4, 0]) {
         const rig = new Rig();
         rig.side.user.receives.push(10);
         const { notPermitted } = AccessRefusal;
         rig.side.user.refusals = { checkWriteTarget: notPermitted, checkReadSource: notPermitted };
-        const length = opcode === Operation.readRequest ? 0 : dmaLength;
+        const length = opcode === PacketOperation.readRequest ? 0 : dmaLength;
         rig.ask(100, opcode, length, { dmaLength });
         expect(rig.answers(), `${opcode} ${dmaLength}`).toEqual([nak(100, NakCode.invalidRequest)]);
         expect(rig.side.user.receives).toEqual([10]);
@@ -292,11 +299,11 @@ describe('a request that is refused', () => {
 
   it('for an impossible length, once its PSN is due', () => {
     const odd: [number, number, Partial<Packet>][] = [
-      [Operation.sendFirst, 100, {}],
-      [Operation.sendFirst, 0, {}],
-      [Operation.writeFirst, 100, { dmaLength: 600 }],
-      [Operation.readRequest, 4, { dmaLength: 4 }],
-      [Operation.fetchAdd, 4, {}],
+      [PacketOperation.sendFirst, 100, {}],
+      [PacketOperation.sendFirst, 0, {}],
+      [PacketOperation.writeFirst, 100, { dmaLength: 600 }],
+      [PacketOperation.readRequest, 4, { dmaLength: 4 }],
+      [PacketOperation.fetchAdd, 4, {}],
     ];
     for (const [opcode, length, fields] of odd) {
       const rig = new Rig();
@@ -308,13 +315,13 @@ describe('a request that is refused', () => {
       expect(rig.side.failure).toMatchObject({ by: 'us', failure: { event: 'request' } });
     }
     for (const [opcode, length] of [
-      [Operation.sendMiddle, 100],
-      [Operation.sendLast, 0],
-      [Operation.sendLastImmediate, 0],
+      [PacketOperation.sendMiddle, 100],
+      [PacketOperation.sendLast, 0],
+      [PacketOperation.sendLastImmediate, 0],
     ] as const) {
       const rig = new Rig();
       rig.side.user.receives.push(1000);
-      rig.ask(100, Operation.sendFirst, MTU, { ackRequest: false });
+      rig.ask(100, PacketOperation.sendFirst, MTU, { ackRequest: false });
       rig.ask(101, opcode, length);
       expect(rig.answers(), `${opcode}`).toEqual([nak(101, NakCode.invalidRequest)]);
     }
@@ -322,14 +329,14 @@ describe('a request that is refused', () => {
 
   it('for lost memory, after the answers to earlier requests', () => {
     const rig = new Rig();
-    rig.ask(100, Operation.readRequest, 0, { dmaLength: MTU + 1 });
-    rig.ask(102, Operation.fetchAdd, 0, { swapAddLo: 1 });
+    rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: MTU + 1 });
+    rig.ask(102, PacketOperation.fetchAdd, 0, { swapAddLo: 1 });
     rig.side.user.refusals = { inputEnded: AccessRefusal.memoryLost };
-    rig.ask(103, Operation.writeOnly, 4, { dmaLength: 4 });
+    rig.ask(103, PacketOperation.writeOnly, 4, { dmaLength: 4 });
     expect(rig.answers()).toEqual([
-      [Operation.readResponseFirst, 100, ACK],
-      [Operation.readResponseLast, 101, ACK],
-      [Operation.atomicAcknowledge, 102, ACK],
+      [PacketOperation.readResponseFirst, 100, ACK],
+      [PacketOperation.readResponseLast, 101, ACK],
+      [PacketOperation.atomicAcknowledge, 102, ACK],
       nak(103, NakCode.remoteOperation),
     ]);
     expect(rig.by).toBe('us');
@@ -337,17 +344,18 @@ describe('a request that is refused', () => {
 
   it('accepts any key for no bytes', () => {
     const rig = new Rig();
-    rig.ask(100, Operation.writeOnly, 0, { dmaLength: 0, rkey: 1 });
-    rig.ask(101, Operation.readRequest, 0, { dmaLength: 0, rkey: 1 });
-    expect(rig.answers()).toEqual([[Operation.readResponseOnly, 101, ACK]]);
+    rig.ask(100, PacketOperation.writeOnly, 0, { dmaLength: 0, rkey: 1 });
+    rig.ask(101, PacketOperation.readRequest, 0, { dmaLength: 0, rkey: 1 });
+    expect(rig.answers()).toEqual([[PacketOperation.readResponseOnly, 101, ACK]]);
     expect(rig.by).toBeUndefined();
   });
 
   it('for more Reads in flight than max_dest_rd_atomic, or any with 0', () => {
     const rig = new Rig({ maxDestRdAtomic: 2 });
-    for (const psn of [100, 101, 102]) rig.ask(psn, Operation.readRequest, 0, { dmaLength: 1 });
+    for (const psn of [100, 101, 102])
+      rig.ask(psn, PacketOperation.readRequest, 0, { dmaLength: 1 });
     expect(rig.answers().at(-1)).toEqual(nak(102, NakCode.invalidRequest));
-    for (const opcode of [Operation.readRequest, Operation.fetchAdd]) {
+    for (const opcode of [PacketOperation.readRequest, PacketOperation.fetchAdd]) {
       const none = new Rig({ maxDestRdAtomic: 0 });
       none.ask(100, opcode, 0, { dmaLength: 1 });
       expect(none.answers()).toEqual([nak(100, NakCode.invalidRequest)]);
@@ -357,14 +365,14 @@ describe('a request that is refused', () => {
   it('is accepted once the queue pair was modified to serve more', () => {
     const rig = new Rig({ maxDestRdAtomic: 0 });
     rig.side.wire.modified(pathOf({ maxDestRdAtomic: 1 }), QPState.SQD, 0);
-    rig.ask(100, Operation.readRequest, 0, { dmaLength: 1 });
-    expect(rig.answers()).toEqual([[Operation.readResponseOnly, 100, ACK]]);
+    rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 1 });
+    expect(rig.answers()).toEqual([[PacketOperation.readResponseOnly, 100, ACK]]);
   });
 
   it('for a Send longer than its receive: a remote operational error, as from rxe', () => {
     const rig = new Rig();
     rig.side.user.receives.push(3);
-    rig.ask(100, Operation.sendOnly, 4);
+    rig.ask(100, PacketOperation.sendOnly, 4);
     expect(rig.answers()).toEqual([nak(100, NakCode.remoteOperation)]);
     expect(rig.by).toBe('us');
   });
@@ -373,20 +381,20 @@ describe('a request that is refused', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10);
     rig.side.user.refusals = { completeReceive: AccessRefusal.cannotInvalidate };
-    rig.ask(100, Operation.sendOnlyInvalidate, 4, { invalidateRkey: 5 });
+    rig.ask(100, PacketOperation.sendOnlyInvalidate, 4, { invalidateRkey: 5 });
     expect(rig.answers()).toEqual([ack(100)]);
     expect(rig.by).toBe('us');
   });
 
   it('only after all replies to earlier ones', () => {
     const rig = new Rig();
-    rig.ask(100, Operation.readRequest, 0, { dmaLength: 2 * MTU });
-    rig.ask(102, Operation.writeOnly, 4, { dmaLength: 4, rkey: 1 });
-    rig.ask(103, Operation.writeOnly, 4, { dmaLength: 4 });
+    rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 2 * MTU });
+    rig.ask(102, PacketOperation.writeOnly, 4, { dmaLength: 4, rkey: 1 });
+    rig.ask(103, PacketOperation.writeOnly, 4, { dmaLength: 4 });
     rig.side.poll(0);
     expect(rig.by).toBeUndefined();
     expect(rig.answers()).toEqual([
-      [Operation.readResponseLast, 101, ACK],
+      [PacketOperation.readResponseLast, 101, ACK],
       nak(102, NakCode.remoteAccess),
     ]);
     expect(rig.by).toBe('us');
@@ -395,7 +403,7 @@ describe('a request that is refused', () => {
 
   it('for memory of a Read that went away, in place of the rest of its data', () => {
     const rig = new Rig();
-    rig.ask(100, Operation.readRequest, 0, { dmaLength: 600 });
+    rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 600 });
     rig.side.poll(0);
     rig.side.user.refusals = { gatherReadSource: AccessRefusal.stagInvalid };
     expect(rig.answers()).toEqual([nak(101, NakCode.remoteAccess)]);
@@ -407,17 +415,17 @@ describe('the path MTU', () => {
   it('stays as at RTR, whatever is modified later', () => {
     const rig = new Rig();
     rig.side.user.receives.push(1000);
-    rig.ask(100, Operation.sendFirst, MTU, { ackRequest: false });
-    rig.ask(101, Operation.sendMiddle, MTU, { ackRequest: false });
+    rig.ask(100, PacketOperation.sendFirst, MTU, { ackRequest: false });
+    rig.ask(101, PacketOperation.sendMiddle, MTU, { ackRequest: false });
     for (const state of [QPState.RTS, QPState.RTS]) {
       rig.side.wire.modified(pathOf({ pathMtu: 3, minRnrTimer: 1 }), state, 0);
     }
-    rig.ask(102, Operation.sendLast, 1);
-    rig.ask(103, Operation.readRequest, 0, { dmaLength: MTU + 1 });
+    rig.ask(102, PacketOperation.sendLast, 1);
+    rig.ask(103, PacketOperation.readRequest, 0, { dmaLength: MTU + 1 });
     expect(rig.side.user.arrivals.map(({ bytes }) => bytes.length)).toEqual([2 * MTU + 1]);
     expect(rig.answers().map(([opcode]) => opcode)).toEqual([
-      Operation.readResponseFirst,
-      Operation.readResponseLast,
+      PacketOperation.readResponseFirst,
+      PacketOperation.readResponseLast,
     ]);
   });
 });
@@ -426,14 +434,14 @@ describe('answers', () => {
   it('leave in the order of the requests', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10, 10);
-    rig.ask(100, Operation.sendOnly, 1);
-    rig.ask(101, Operation.readRequest, 0, { dmaLength: MTU + 1 });
-    rig.ask(103, Operation.fetchAdd, 0, { swapAddLo: 1 });
-    rig.ask(104, Operation.sendOnly, 1);
+    rig.ask(100, PacketOperation.sendOnly, 1);
+    rig.ask(101, PacketOperation.readRequest, 0, { dmaLength: MTU + 1 });
+    rig.ask(103, PacketOperation.fetchAdd, 0, { swapAddLo: 1 });
+    rig.ask(104, PacketOperation.sendOnly, 1);
     expect(rig.answers()).toEqual([
-      [Operation.readResponseFirst, 101, ACK],
-      [Operation.readResponseLast, 102, ACK],
-      [Operation.atomicAcknowledge, 103, ACK],
+      [PacketOperation.readResponseFirst, 101, ACK],
+      [PacketOperation.readResponseLast, 102, ACK],
+      [PacketOperation.atomicAcknowledge, 103, ACK],
       ack(104),
     ]);
   });
@@ -450,24 +458,24 @@ describe('answers', () => {
       gatherReadSource: AccessRefusal.none,
     };
     rig.side.user.receives.push(10);
-    rig.ask(psn(0), Operation.readRequest, 0, { dmaLength: 2 ** 31 });
+    rig.ask(psn(0), PacketOperation.readRequest, 0, { dmaLength: 2 ** 31 });
     expect([next(), next(), next()]).toEqual([0, 1, 2]);
     // The peer has three of them: that many PSNs more it may use.
-    rig.ask(psn(2 ** 23), Operation.readRequest, 0, { dmaLength: MTU });
-    rig.ask(psn(2 ** 23 + 1), Operation.sendOnly, 4);
+    rig.ask(psn(2 ** 23), PacketOperation.readRequest, 0, { dmaLength: MTU });
+    rig.ask(psn(2 ** 23 + 1), PacketOperation.sendOnly, 4);
     expect(rig.side.user.arrivals).toHaveLength(1);
     expect([next(), next()]).toEqual([3, 4]);
     // It retries, first for the missing part, then for all that a repeated request may name.
-    rig.ask(psn(3), Operation.readRequest, 0, { dmaLength: 2 ** 31 - 3 * MTU });
+    rig.ask(psn(3), PacketOperation.readRequest, 0, { dmaLength: 2 ** 31 - 3 * MTU });
     expect([next(), next()]).toEqual([3, 4]);
-    rig.ask(psn(2), Operation.readRequest, 0, { dmaLength: 2 ** 31 - 2 * MTU });
+    rig.ask(psn(2), PacketOperation.readRequest, 0, { dmaLength: 2 ** 31 - 2 * MTU });
     expect([next(), next()]).toEqual([2, 3]);
     expect(rig.by).toBeUndefined();
     // A PSN too old to be repeated is ahead: it shows a gap.
-    rig.ask(psn(1), Operation.readRequest, 0, { dmaLength: MTU });
+    rig.ask(psn(1), PacketOperation.readRequest, 0, { dmaLength: MTU });
     expect(next()).toBe(4);
     // Its end, which comes last, and what was requested after it.
-    rig.ask(psn(2 ** 23 - 2), Operation.readRequest, 0, { dmaLength: 2 * MTU });
+    rig.ask(psn(2 ** 23 - 2), PacketOperation.readRequest, 0, { dmaLength: 2 * MTU });
     const rest = rig.side.poll(0);
     expect(parsed(rest)).toMatchObject({ psn: psn(2 ** 23 - 2) });
     expect([next(), next()]).toEqual([2 ** 23 - 1, 2 ** 23]);
@@ -477,7 +485,7 @@ describe('answers', () => {
     const rig = new Rig();
     let ready = false;
     rig.side.user.ready = () => ready;
-    rig.ask(100, Operation.readRequest, 0, { dmaLength: 1 });
+    rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 1 });
     expect(rig.answers()).toEqual([]);
     ready = true;
     expect(rig.answers()).toEqual([]);
@@ -488,16 +496,16 @@ describe('answers', () => {
   it('are still sent when the queue pair ends, if they acknowledge', () => {
     const rig = new Rig();
     rig.side.user.receives.push(10);
-    rig.ask(100, Operation.sendOnly, 1);
+    rig.ask(100, PacketOperation.sendOnly, 1);
     rig.side.wire.abort(0);
     expect(rig.answers()).toEqual([ack(100)]);
-    rig.ask(101, Operation.sendOnly, 1);
+    rig.ask(101, PacketOperation.sendOnly, 1);
     expect(rig.answers()).toEqual([]);
   });
 
   it('are not sent before RTR', () => {
     const side = new TransportSide(64, {});
-    const packet = { ...makePacket(), opcode: Operation.writeOnly };
+    const packet = { ...makePacket(), opcode: PacketOperation.writeOnly };
     const bytes = new Uint8Array(packetBytes(packet));
     writeHeaders(bytes, 0, packet);
     side.receive(bytes, 0);

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
 import { AccessRefusal, OutboundKind } from '#daemon/rnic/wire-port';
-import { Operation, Service } from '#daemon/roce/wire/opcode';
+import { PacketOperation, Service } from '#daemon/roce/wire/opcode';
 import { addressAt, REMOTE_KEY } from '#test/support/model-user';
 import { parsed, TransportPair } from '#test/support/transport-pair';
 
@@ -31,7 +31,7 @@ describe('UC', () => {
     post(pair, 0, send, 600);
     pair.b.user.receives.push(1000);
     const first = pair.a.poll(0);
-    expect(parsed(first).opcode).toBe(Service.uc | Operation.sendFirst);
+    expect(parsed(first).opcode).toBe(Service.uc | PacketOperation.sendFirst);
     expect(pair.a.user.done).toEqual([]);
     if (first !== undefined) pair.b.receive(first, 0);
     pair.pass(pair.a);

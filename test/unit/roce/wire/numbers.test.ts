@@ -1,10 +1,10 @@
 /** Sequence numbers, syndromes, times, path MTUs and the names of opcodes. */
 import { describe, expect, it } from 'vitest';
 import {
-  Operation,
   opcodeName,
   opcodeTraits,
   operationOf,
+  PacketOperation,
   Service,
   serviceOf,
   Trait,
@@ -102,7 +102,7 @@ describe('path MTUs', () => {
 describe('opcodes', () => {
   it('are split and named', () => {
     expect(serviceOf(0x65)).toBe(Service.ud);
-    expect(operationOf(0x65)).toBe(Operation.sendOnlyImmediate);
+    expect(operationOf(0x65)).toBe(PacketOperation.sendOnlyImmediate);
     expect(opcodeName(0x00)).toBe('RC SEND First');
     expect(opcodeName(0x2b)).toBe('UC RDMA WRITE Only with Immediate');
     expect(opcodeName(0x64)).toBe('UD SEND Only');
@@ -111,7 +111,7 @@ describe('opcodes', () => {
 
   it('know what starts and ends a message, and which side sends them', () => {
     const having = (mask: number, service: number) =>
-      Object.values(Operation).filter((operation) => {
+      Object.values(PacketOperation).filter((operation) => {
         return (opcodeTraits(service | operation) & mask) === mask;
       }).length;
     expect(having(Trait.request, Service.rc)).toBe(17);

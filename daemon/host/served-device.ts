@@ -148,7 +148,7 @@ export interface RoceBackend {
 }
 
 /** One device. */
-export interface DeviceBackend {
+export interface ServedDevice {
   readonly name: string;
   readonly info: DeviceInfo;
   /** Path of the kernel's node of a native device. */
@@ -237,14 +237,14 @@ export interface ConnectionService {
 
 /** Devices with their connection manager. The callbacks belong to one owner. */
 export interface DeviceHost {
-  readonly devices: readonly DeviceBackend[];
+  readonly devices: readonly ServedDevice[];
   readonly cm: ConnectionService;
   /** An armed CQ fired. */
   onCompletion(cq: DeviceCQ): void;
-  onAsync(device: DeviceBackend, event: DeviceAsyncEvent): void;
+  onAsync(device: ServedDevice, event: DeviceAsyncEvent): void;
   onCmEvent(id: ServedId, event: ServedCmEvent): void;
   /** Not called by real devices, which do not report reasons. */
-  onFailure?(device: DeviceBackend, failure: DeviceFailure): void;
+  onFailure?(device: ServedDevice, failure: DeviceFailure): void;
   /** Whether two queue pairs belong to programs of one user. */
   isSameUser?(one: TaggedObject, other: TaggedObject): boolean;
   /** The queue pair's queues have new elements. Spurious calls are harmless. */
