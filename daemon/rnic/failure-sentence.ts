@@ -7,9 +7,9 @@
  */
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, QPState } from '#contract/verbs/enums';
+import { qpStateName } from '#contract/verbs/qp-state';
 import type { Cause, FailedWork, FlushedWork, RefusedAccess } from './failure-cause.ts';
 import { quirkText } from './failure-event.ts';
-import { qpStateName } from './qp-state.ts';
 import {
   AccessRefusal,
   MessageFailure,

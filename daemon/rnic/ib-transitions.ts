@@ -9,8 +9,8 @@
 import { QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { ALL_QP_ATTRIBUTES, QPAttribute } from '#contract/verbs/qp-attributes';
+import { qpStateName } from '#contract/verbs/qp-state';
 import type { QPModification } from './qp-attributes.ts';
-import { qpStateName } from './qp-state.ts';
 
 /** Attributes of one transition, besides the state. */
 interface Rule {

@@ -10,6 +10,7 @@ import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { QPAttribute } from '#contract/verbs/qp-attributes';
+import { isFlushing, isIdle, type QPAction, qpAction, qpStateName } from '#contract/verbs/qp-state';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
 import type { Cause, CauseHolder, FailureEffect } from './failure-cause.ts';
 import {
@@ -30,7 +31,6 @@ import {
   RESET_PATH,
   roundedDepth,
 } from './qp-attributes.ts';
-import { isFlushing, isIdle, type QPAction, qpAction, qpStateName } from './qp-state.ts';
 import type { CompletionGate } from './queues/completion-gate.ts';
 import type { CQ } from './queues/completion-queue.ts';
 import type { Receiver } from './queues/receiver.ts';

@@ -13,6 +13,7 @@ import { CQEStatus } from '#contract/protocol/queue-layout';
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import type { QPAttributes } from '#contract/verbs/qp-attributes';
+import { isFlushing } from '#contract/verbs/qp-state';
 import type { EffectSink } from './effect-sink.ts';
 import type { Cause, CauseHolder, FailureEffect } from './failure-cause.ts';
 import type { IBPort, PathAttributes } from './ib-port.ts';
@@ -30,7 +31,6 @@ import {
   QPLifecycle,
   type SourceGid,
 } from './qp-lifecycle.ts';
-import { isFlushing } from './qp-state.ts';
 import type { QPInit, QPLayout } from './queue-pair-init.ts';
 import { CompletionGate, type GateUser } from './queues/completion-gate.ts';
 import type { CQ } from './queues/completion-queue.ts';

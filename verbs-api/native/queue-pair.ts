@@ -4,6 +4,7 @@ import { QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import type { CQ, PD, QP, QPInit, SRQ } from '#contract/verbs/provider';
 import type { QPAttributes, QPModification } from '#contract/verbs/qp-attributes';
+import { isIdle, qpAction, qpStateName } from '#contract/verbs/qp-state';
 import { checkCall } from '#contract/verbs/signatures';
 import type { RecvWR, SendFields, SendWR } from '#contract/verbs/work-request';
 import { NativeError, unsupported } from '#native-bridge/rdma/errors';
@@ -16,23 +17,6 @@ import { HeldSends } from './held-sends.ts';
 import { OwnedObject } from './owned-object.ts';
 import { listOf } from './posting.ts';
 import { RdmaSRQ } from './shared-receive-queue.ts';
-
-/** At the index of each state, its name. */
-const STATE_NAMES = Object.keys(QPState);
-
-/**
- * States that a consumer may request; only a connection leads to RTS. Checked here, since drivers
- * accept more (siw any) and then are in states that no connection leads to.
- */
-const REQUESTS: Readonly<Record<QPState, readonly QPState[]>> = {
-  [QPState.RESET]: [QPState.RESET, QPState.INIT, QPState.ERR],
-  [QPState.INIT]: [QPState.RESET, QPState.INIT, QPState.RTR, QPState.ERR],
-  [QPState.RTR]: [QPState.RESET, QPState.RTR, QPState.ERR],
-  [QPState.RTS]: [QPState.RESET, QPState.RTS, QPState.SQD, QPState.SQE, QPState.ERR],
-  [QPState.SQD]: [QPState.RESET, QPState.SQD, QPState.ERR],
-  [QPState.SQE]: [QPState.RESET, QPState.SQE, QPState.ERR],
-  [QPState.ERR]: [QPState.RESET, QPState.ERR],
-};
 
 /** `QP` of a native device. */
 export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
@@ -118,10 +102,11 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
       throw lacking(this.#scope, 'attributes of a queue pair beside its state');
     }
     const current = this.#currentState();
-    if (REQUESTS[current]?.includes(state) !== true) {
+    // Checked here, since drivers accept more (siw any) and then are in states that no connection leads to.
+    if (qpAction(current, state) === undefined) {
       throw new VerbsError(
         'EINVAL',
-        `a QP cannot go from ${STATE_NAMES[current]} to ${STATE_NAMES[state]}`,
+        `a QP cannot go from ${qpStateName(current)} to ${qpStateName(state)}`,
       );
     }
     const { info, traits } = this.native.pd.device;
@@ -251,10 +236,6 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     const { state } = this.native.query();
     return state === QPState.ERR || state === QPState.SQE ? state : this.#state;
   }
-}
-
-function isIdle(state: QPState): boolean {
-  return state === QPState.RESET || state === QPState.INIT || state === QPState.RTR;
 }
 
 function ownCQ(cq: CQ): RdmaCQ {

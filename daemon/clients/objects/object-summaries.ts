@@ -4,8 +4,8 @@
  */
 import type { MRSummary, ObjectOwner, QPSummary } from '#contract/protocol/control';
 import { QPType } from '#contract/verbs/enums';
+import { qpStateName } from '#contract/verbs/qp-state';
 import type { DeviceMR, DeviceQP } from '#daemon/host/served-device';
-import { qpStateName } from '#daemon/rnic/qp-state';
 
 const TYPE_NAMES: Readonly<Record<QPType, string>> = {
   [QPType.rc]: 'RC',

@@ -1,6 +1,6 @@
 /** The parts of queue pairs that personas share: the doorbell and the destruction. */
 import { VerbsError } from '#contract/verbs/errors';
-import { isIdle, qpStateName } from '#daemon/rnic/qp-state';
+import { isIdle, qpStateName } from '#contract/verbs/qp-state';
 import { DONE, type KernelReply, refusal } from '../kernel-file.ts';
 import { CountedDestroy, PostSend } from './layouts.ts';
 import type { UverbsQp } from './objects.ts';

@@ -1,7 +1,7 @@
 /** The libibverbs call and the objects of a refused request; computed only for refusals. */
 import { QPState } from '#contract/verbs/enums';
 import { QPAttribute } from '#contract/verbs/qp-attributes';
-import { qpStateName } from '#daemon/rnic/qp-state';
+import { qpStateName } from '#contract/verbs/qp-state';
 import { readAttributes } from '../attribute-fields.ts';
 import { EXTENDED_CALLS, UVERBS_CALLS } from '../call-names.ts';
 import type { RefusedCall } from '../kernel-file.ts';

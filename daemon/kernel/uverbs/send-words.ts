@@ -4,7 +4,7 @@
  * there, which harms only its own doorbells.
  */
 import type { QPState } from '#contract/verbs/enums';
-import { isIdle } from '#daemon/rnic/qp-state';
+import { isIdle } from '#contract/verbs/qp-state';
 
 /** Values of `DOORBELL`; see shim-protocol.ts. */
 const Doorbell = { command: 0, oneWay: 1, none: 2 } as const;

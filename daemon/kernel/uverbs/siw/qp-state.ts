@@ -4,7 +4,7 @@
  */
 import { QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
-import { isIdle, qpAction } from '#daemon/rnic/qp-state';
+import { isIdle, qpAction } from '#contract/verbs/qp-state';
 import type { QP } from '#daemon/rnic/queue-pair';
 
 /** Requests that take effect on a connected queue pair; others succeed without effect. */

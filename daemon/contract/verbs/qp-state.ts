@@ -5,7 +5,7 @@
  * without a stream being set up. A connection moves it to RTS; a consumer's modify cannot. SQD closes:
  * posted work is sent, then the stream sends FIN. SQE is the state around a Terminate. ERR is flushed.
  */
-import { QPState } from '#contract/verbs/enums';
+import { QPState } from './enums.ts';
 
 /** The effect of a legal request. */
 export type QPAction =
