@@ -6,7 +6,7 @@ import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
 import type { Delivery } from '#base/transmit';
 import type { ConnectionFacts } from '../faults/fault.ts';
-import type { CmEndpoint } from '../iwarp/cm/cm-id.ts';
+import type { CmEndpoint, IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { CmStream } from '../iwarp/cm/cm-types.ts';
 import type { StreamEvent } from '../iwarp/engine/stream-api.ts';
 import { type Framing, startupFrameBytes } from '../iwarp/faults/frame.ts';
@@ -56,6 +56,13 @@ export interface ConduitHost {
   handleGone(conduit: Conduit): void;
 }
 
+/** The resources that a connection takes, and the account charged for them. */
+export interface Charged {
+  readonly account: IdAccount | undefined;
+  readonly descriptors: number;
+  readonly ports: number;
+}
+
 export class Conduit implements LinkUser, ShareMember {
   readonly endpoint: CmEndpoint;
   readonly stream: CmStream;
@@ -73,6 +80,8 @@ export class Conduit implements LinkUser, ShareMember {
   /** Set by the loop while the conduit may not send until a later turn. */
   deferred = false;
   inputRound = -1;
+  /** Returned by the host when the link has ended. */
+  charged: Charged | undefined;
   /** Bytes that the stream produced, and those of its startup frame. */
   #sentBytes = 0;
   #startupBytes = 0;

@@ -8,7 +8,7 @@ import type { CmEndpoint, CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { ConnectableQP, SocketFacts } from '../iwarp/cm/cm-types.ts';
 import type { ConnectionManager } from '../iwarp/cm/connection-manager.ts';
 import type { StreamPort } from '../iwarp/engine/stream-api.ts';
-import { Conduit, type ConduitHost } from './conduit.ts';
+import { type Charged, Conduit, type ConduitHost } from './conduit.ts';
 import type { EventLoop } from './event-loop.ts';
 import type { IdNetwork } from './host-network.ts';
 import type { Dial, Link } from './links/link.ts';
@@ -36,7 +36,6 @@ export class Conduits {
   /** The latest conduit of each QP, also after the QP has detached its stream. */
   readonly #byQP = new WeakMap<ConnectableQP, Conduit>();
   readonly #dials = new Map<CmEndpoint, { readonly dial: Dial; readonly charged: Charged }>();
-  readonly #charged = new Map<Conduit, Charged>();
 
   /** The tap of `observer` watches every link. */
   constructor(
@@ -173,7 +172,7 @@ export class Conduits {
     }
     const share = this.#shares.of(endpoint.remote.address);
     const conduit = new Conduit(endpoint, stream, link, share, this.#host);
-    if (charged.account !== undefined) this.#charged.set(conduit, charged);
+    if (charged.account !== undefined) conduit.charged = charged;
     this.#byStream.set(stream, conduit);
     this.#host.handleJoined(conduit);
     if (endpoint.qp !== undefined) this.#byQP.set(endpoint.qp, conduit);
@@ -207,18 +206,10 @@ export class Conduits {
   /** The conduit's link has ended. */
   forget(conduit: Conduit): void {
     this.#byStream.delete(conduit.stream);
-    const charged = this.#charged.get(conduit);
-    if (charged !== undefined) discharge(charged);
-    this.#charged.delete(conduit);
+    if (conduit.charged !== undefined) discharge(conduit.charged);
+    conduit.charged = undefined;
     this.#shares.leave(conduit.endpoint.remote.address, conduit);
   }
-}
-
-/** The resources that a connection takes, and the account charged for them. */
-interface Charged {
-  readonly account: IdAccount | undefined;
-  readonly descriptors: number;
-  readonly ports: number;
 }
 
 function discharge({ account, descriptors, ports }: Charged): void {

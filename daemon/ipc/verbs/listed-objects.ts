@@ -23,16 +23,7 @@ export class ListedObjects implements ObjectListing<AnyObject> {
 
   added(object: AnyObject): void {
     if (object.kind === 'id') {
-      const pid = this.#pid;
-      const listed: ListedId = {
-        // Replaced once an address has decided its host.
-        get id() {
-          return object.id;
-        },
-        qpn: undefined,
-        pid,
-      };
-      this.#ids.set(object, this.#all.ids.add(listed));
+      this.#ids.set(object, this.#all.ids.add(new ListedIdObject(object, this.#pid)));
       return;
     }
     if (object.kind === 'context') {
@@ -64,6 +55,25 @@ export class ListedObjects implements ObjectListing<AnyObject> {
     const { device } = found.context;
     this.#all.of(device).remove(found.object);
     this.#judge(found.object, device.name);
+  }
+}
+
+class ListedIdObject implements ListedId {
+  readonly #object: IdObject;
+  readonly pid: number;
+
+  constructor(object: IdObject, pid: number) {
+    this.#object = object;
+    this.pid = pid;
+  }
+
+  /** Replaced once an address has decided its host. */
+  get id(): object {
+    return this.#object.id;
+  }
+
+  get qpn(): undefined {
+    return undefined;
   }
 }
 
