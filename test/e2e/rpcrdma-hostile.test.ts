@@ -456,7 +456,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
       const fpdu = (await peer.receive(receivedBytes + bytes)).subarray(receivedBytes);
       receivedBytes = peer.received.length;
       const parsed = parseTransportHeader(fpdu.subarray(FPDU_SEND_HEADER_BYTES));
-      if ('fault' in parsed || parsed.header.type !== 'msg') throw new Error('no call');
+      if ('error' in parsed || parsed.header.type !== 'msg') throw new Error('no call');
       return parsed.header;
     };
     // With a credit left, a cancelled call alone does not end the connection.

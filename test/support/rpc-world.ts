@@ -131,7 +131,7 @@ export class RawPeer {
   async next(): Promise<RawMessage> {
     const bytes = await this.nextBytes();
     const parsed = parseTransportHeader(bytes);
-    if ('fault' in parsed) throw new Error(parsed.text);
+    if ('error' in parsed) throw new Error(parsed.text);
     return { ...parsed, bytes, payload: bytes.subarray(parsed.headerBytes) };
   }
 

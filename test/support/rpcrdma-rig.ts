@@ -128,7 +128,7 @@ export interface Sent {
 function sentOf(header: TransportHeader, payload: Payload): Sent {
   const bytes = messageBytes(header, payload);
   const parsed = parseTransportHeader(bytes);
-  if ('fault' in parsed) throw new Error(`we sent a header of fault ${parsed.text}`);
+  if ('error' in parsed) throw new Error(`we sent a bad header: ${parsed.text}`);
   return { header: parsed.header, bytes, payload: bytes.subarray(parsed.headerBytes) };
 }
 

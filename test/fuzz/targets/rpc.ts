@@ -139,12 +139,12 @@ function header(input: Uint8Array, draws: Draws): Outcome {
   if (draws.recording) draws.show(`header ${hexOf(input)}`);
   if (draws.oneIn(8)) parsePrivateData(input);
   const parsed = parseTransportHeader(input);
-  if ('fault' in parsed) return 'refused';
+  if ('error' in parsed) return 'refused';
   claim(parsed.headerBytes <= input.length, 'a header is longer than its message');
   // A decoded message must encode again, with the same length.
   const again = messageBytes(parsed.header);
   const reread = parseTransportHeader(again);
-  claim(!('fault' in reread), 'a parsed header cannot be written');
+  claim(!('error' in reread), 'a parsed header cannot be written');
   claim(reread.headerBytes === parsed.headerBytes, 'a header changes its length');
   return parsed.header.type;
 }

@@ -85,7 +85,7 @@ function sendsOf(messages: readonly Message[]): RecordedSend[] {
     .filter(({ opcode }) => opcode === Opcode.send || opcode === Opcode.sendInvalidate)
     .map(({ payload: bytes }) => {
       const parsed = parseTransportHeader(bytes);
-      if ('fault' in parsed) throw new Error(`a recorded header is ${parsed.text}`);
+      if ('error' in parsed) throw new Error(`a recorded header is ${parsed.text}`);
       return { bytes, header: parsed.header, payload: bytes.subarray(parsed.headerBytes) };
     });
 }

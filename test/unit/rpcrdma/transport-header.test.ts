@@ -109,7 +109,7 @@ describe('the transport header', () => {
   it('of fewer bytes than its type has is short, not malformed [RPCR2-4.5-01]', () => {
     const faultOf = (hex: string): unknown => {
       const parsed = parseTransportHeader(bytesOf(hex));
-      return 'fault' in parsed ? parsed.fault : 'none';
+      return 'error' in parsed ? parsed.error : 'none';
     };
     expect(faultOf('')).toBe('short');
     expect(faultOf(`${WORDS_HEX} 000000`)).toBe('short');
@@ -123,20 +123,20 @@ describe('the transport header', () => {
   it('of another version yields XID and version, and nothing more [RPCR-4.1-05, RPCR-4.1-07]', () => {
     const bytes = bytesOf('11223344 00000007 00000020 00000000 ff*12');
     expect(parseTransportHeader(bytes)).toMatchObject({
-      fault: 'version',
+      error: 'version',
       xid: 0x1122_3344,
       version: 7,
     });
     for (const version of ['00000000', '00000002', 'ffffffff']) {
       const parsed = parseTransportHeader(bytesOf(`11223344 ${version} 00000020 00000000 00*12`));
-      expect(parsed).toMatchObject({ fault: 'version' });
+      expect(parsed).toMatchObject({ error: 'version' });
     }
   });
 
   it('of an unknown type is malformed [RPCR-4.1-06]', () => {
     for (const type of ['00000005', 'ffffffff']) {
       expect(parseTransportHeader(bytesOf(`${WORDS_HEX} ${type} 00*12`))).toMatchObject({
-        fault: 'malformed',
+        error: 'malformed',
       });
     }
   });
@@ -152,7 +152,7 @@ describe('the transport header', () => {
     ];
     for (const lists of bad) {
       const parsed = parseTransportHeader(bytesOf(`${WORDS_HEX} 00000000 ${lists}`));
-      expect(parsed).toMatchObject({ fault: 'malformed', xid: 0x1122_3344 });
+      expect(parsed).toMatchObject({ error: 'malformed', xid: 0x1122_3344 });
     }
   });
 });
@@ -211,7 +211,7 @@ describe('any header', () => {
           const bytes = messageBytes(header);
           for (const { at, byte } of changes) if (at < bytes.length) bytes[at] = byte;
           const parsed = parseTransportHeader(bytes.subarray(0, bytes.length - cutBytes));
-          if ('fault' in parsed) expect(parsed.text).not.toBe('');
+          if ('error' in parsed) expect(parsed.text).not.toBe('');
           else expect(parsed.headerBytes).toBeLessThanOrEqual(bytes.length);
         },
       ),

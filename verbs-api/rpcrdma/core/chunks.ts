@@ -55,7 +55,7 @@ export function readChunksOf(
 }
 
 /** Returns an error text for invalid write chunks or an invalid reply chunk, else undefined. */
-export function writeChunksFault(
+export function writeChunksError(
   chunks: readonly WriteChunk[],
   limits: ChunkLimits,
 ): string | undefined {

@@ -273,7 +273,7 @@ export class Requester {
   handleMessage(bytes: Uint8Array): void {
     const parsed = parseTransportHeader(bytes);
     // RPCR2-4.5-02 A requester does not respond to unparsable messages.
-    if ('fault' in parsed) {
+    if ('error' in parsed) {
       this.counters.discarded += 1;
       return;
     }

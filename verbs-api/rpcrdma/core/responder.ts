@@ -7,7 +7,7 @@
  * in milliseconds of any monotonic clock. Discard the responder when the connection ends: it keeps
  * no state beyond it.
  */
-import { type ReadChunk, ReadChunkSource, readChunksOf, writeChunksFault } from './chunks.ts';
+import { type ReadChunk, ReadChunkSource, readChunksOf, writeChunksError } from './chunks.ts';
 import type { InlineThresholds } from './private-data.ts';
 import { replyPlan } from './reply-plan.ts';
 import type { ResponderCounters, ResponderEffect, ResponderOptions } from './responder-types.ts';
@@ -97,14 +97,14 @@ export class Responder {
   /** A message from the peer in receive buffer `receive`, which is in use until reposted. */
   handleMessage(bytes: Uint8Array, receive: number, nowMs: number): void {
     const parsed = parseTransportHeader(bytes);
-    if ('fault' in parsed) {
+    if ('error' in parsed) {
       // RPCR2-4.5-01 Not even the XID of such a message can be trusted.
-      if (parsed.fault === 'short') {
+      if (parsed.error === 'short') {
         this.#discard(receive);
         return;
       }
       const call = this.#newCall(parsed.xid, parsed.version, receive);
-      this.#sendError(call, parsed.fault === 'version' ? VERSION_ERROR : CHUNK_ERROR, nowMs);
+      this.#sendError(call, parsed.error === 'version' ? VERSION_ERROR : CHUNK_ERROR, nowMs);
       return;
     }
     const { header, headerBytes } = parsed;
@@ -313,8 +313,8 @@ export class Responder {
     // RPCR2-4.2.4-01 A long call has its message in a position-zero chunk; other calls have none.
     if ((chunks[0]?.position === 0) !== (header.type === 'nomsg')) return undefined;
     if (chunks.length > 0 && !this.#canRead) return undefined;
-    if (writeChunksFault(header.writeList, limits) !== undefined) return undefined;
-    if (header.replyChunk && writeChunksFault([header.replyChunk], limits)) return undefined;
+    if (writeChunksError(header.writeList, limits) !== undefined) return undefined;
+    if (header.replyChunk && writeChunksError([header.replyChunk], limits)) return undefined;
     return chunks;
   }
 

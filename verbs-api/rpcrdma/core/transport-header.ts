@@ -103,11 +103,11 @@ export interface ErrorHeader extends FixedWords {
 export type TransportHeader = MessageHeader | PaddedHeader | DoneHeader | ErrorHeader;
 
 /**
- * Why bytes are not a valid header. `short`: too few to trust any of them. The other faults have a
+ * Why bytes are not a valid header. `short`: too few to trust any of them. The other errors have a
  * version and an XID that an RDMA_ERROR can name.
  */
-interface HeaderFault {
-  readonly fault: 'short' | 'version' | 'malformed';
+interface HeaderError {
+  readonly error: 'short' | 'version' | 'malformed';
   readonly xid: number;
   readonly version: number;
   readonly text: string;
@@ -224,9 +224,9 @@ function writeLists(writer: XdrWriter, lists: ChunkLists): void {
  * Parses the header of a received Send. List lengths are bounded by the bytes present. Does not
  * check whether chunks are valid: see `chunks.ts`.
  */
-export function parseTransportHeader(bytes: Uint8Array): ParsedMessage | HeaderFault {
+export function parseTransportHeader(bytes: Uint8Array): ParsedMessage | HeaderError {
   if (bytes.length < FIXED_BYTES) {
-    return { fault: 'short', xid: 0, version: 0, text: `a header of ${bytes.length} bytes` };
+    return { error: 'short', xid: 0, version: 0, text: `a header of ${bytes.length} bytes` };
   }
   const reader = new XdrReader(bytes);
   const xid = reader.uint32();
@@ -236,18 +236,18 @@ export function parseTransportHeader(bytes: Uint8Array): ParsedMessage | HeaderF
   // RPCR2-4.5-01 Trust no word of a header shorter than its type requires.
   if (bytes.length < minimumBytes(type)) {
     const text = `a header of type ${type} in ${bytes.length} bytes`;
-    return { fault: 'short', xid, version, text };
+    return { error: 'short', xid, version, text };
   }
   // RPCR-4.2-04 An RDMA_ERROR has the version of the call it answers, supported or not.
   if (version !== RPCRDMA_VERSION && type !== HeaderType.error) {
-    return { fault: 'version', xid, version, text: `version ${version}` };
+    return { error: 'version', xid, version, text: `version ${version}` };
   }
   try {
     const header = readBody(reader, { xid, credits }, version, type);
-    if (header === undefined) return { fault: 'malformed', xid, version, text: `type ${type}` };
+    if (header === undefined) return { error: 'malformed', xid, version, text: `type ${type}` };
     return { header, headerBytes: bytes.length - reader.remainingBytes };
   } catch (error) {
-    if (error instanceof XdrError) return { fault: 'malformed', xid, version, text: error.message };
+    if (error instanceof XdrError) return { error: 'malformed', xid, version, text: error.message };
     throw error;
   }
 }
