@@ -91,7 +91,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   readonly #receiver: Receiver;
   readonly #memory: PeerAccess;
   readonly #responses: ResponseSink;
-  readonly #life: QPLifecycle<QP>;
+  readonly #lifecycle: QPLifecycle<QP>;
 
   /** `init` has been checked. */
   constructor(qpn: number, pd: PD, init: QPInit, layout: QPLayout, host: QPHost) {
@@ -124,18 +124,18 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     this.#receiver = new Receiver(host, this, init, layout, gate);
     const { onState } = init;
     const parts = { gate, sendQueue: this.#sendQueue, receiver: this.#receiver, onState };
-    this.#life = new QPLifecycle<QP>(this, host, parts);
+    this.#lifecycle = new QPLifecycle<QP>(this, host, parts);
   }
 
   // Getters
 
   get state(): QPState {
-    return this.#life.state;
+    return this.#lifecycle.state;
   }
 
   /** The stream that the QP is attached to, until it ends. */
   get wire(): Wire | undefined {
-    return this.#life.wire;
+    return this.#lifecycle.wire;
   }
 
   /** Work requests taken from the send queue, flushed ones included, modulo 2^32. */
@@ -145,7 +145,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   /** Why its work fails, from the failure to RESET. */
   get cause(): Cause | undefined {
-    return this.#life.cause;
+    return this.#lifecycle.cause;
   }
 
   /** Receives taken by this QP, to find a stream that takes more than its share of an SRQ. */
@@ -155,12 +155,12 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   /** The last of RESET, INIT, RTR and RTS that it has reached. */
   get furthest(): QPState {
-    return this.#life.furthest;
+    return this.#lifecycle.furthest;
   }
 
   /** Our GID as its program chose it, 16 bytes, and its index. */
   get source(): SourceGid | undefined {
-    return this.#life.source;
+    return this.#lifecycle.source;
   }
 
   /** Work requests with inline payload. */
@@ -183,7 +183,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
    * up, the NIC makes the stream's host check again ('transmit').
    */
   get congested(): boolean {
-    if (!this.#life.receiving || !this.#gate.congested) return false;
+    if (!this.#lifecycle.receiving || !this.#gate.congested) return false;
     this.#host.waiting.add(this);
     return true;
   }
@@ -195,11 +195,11 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   query(): QPAttributes {
     return {
-      state: this.#life.state,
+      state: this.#lifecycle.state,
       capabilities: this.capabilities,
       accessFlags: QP_ACCESS,
-      maxRdAtomic: this.#life.ord,
-      maxDestRdAtomic: this.#life.ird,
+      maxRdAtomic: this.#lifecycle.ord,
+      maxDestRdAtomic: this.#lifecycle.ird,
       sqSigAll: this.#sqSigAll,
     };
   }
@@ -208,24 +208,24 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   /** The send queue has new elements. Spurious calls do no harm. */
   doorbell(now: Micros): void {
-    this.#life.doorbell(now);
+    this.#lifecycle.doorbell(now);
   }
 
   modify(state: QPState, now: Micros): void {
-    this.#life.modify(state, now);
+    this.#lifecycle.modify(state, now);
   }
 
   modifyPath(change: QPModification, now: Micros): void {
-    this.#life.modifyPath(change, now);
+    this.#lifecycle.modifyPath(change, now);
   }
 
   queryPath(): PathAttributes {
-    return this.#life.queryPath();
+    return this.#lifecycle.queryPath();
   }
 
   /** Destroys the QP: flushes and resets the stream. The second call does nothing. */
   close(now: Micros): void {
-    this.#life.close(now);
+    this.#lifecycle.close(now);
     this.#sendQueue.end();
     this.#receiver.end();
   }
@@ -233,34 +233,34 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   // Commands of the connection manager: see `QPLifecycle`
 
   attach(wire: Wire): void {
-    this.#life.attach(wire);
+    this.#lifecycle.attach(wire);
   }
 
   detach(wire: Wire): void {
-    this.#life.detach(wire);
+    this.#lifecycle.detach(wire);
   }
 
   disconnecting(now: Micros): void {
-    this.#life.disconnecting(now);
+    this.#lifecycle.disconnecting(now);
   }
 
   established(depths: { readonly ird: number; readonly ord: number }, now: Micros): void {
-    this.#life.established(depths, now);
+    this.#lifecycle.established(depths, now);
   }
 
   terminated(by: 'us' | 'peer', failure: WireFailure, now: Micros): void {
-    this.#life.terminated(by, failure, now);
+    this.#lifecycle.terminated(by, failure, now);
   }
 
   wireEnded(failure: WireFailure | undefined, now: Micros): void {
-    this.#life.wireEnded(failure, now);
+    this.#lifecycle.wireEnded(failure, now);
   }
 
   // Calls of the device
 
   /** Runs the commands that had to wait until the wire returned. */
   settle(now: Micros): void {
-    this.#life.settle(now);
+    this.#lifecycle.settle(now);
   }
 
   /** True if work is posted that the QP has not taken, receives in its own ring included. */
@@ -269,19 +269,20 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   }
 
   flushPosted(now: Micros, later = false): void {
-    this.#life.flushPosted(now, later);
+    this.#lifecycle.flushPosted(now, later);
   }
 
   assertInvariants(): void {
-    this.#life.assertInvariants();
+    this.#lifecycle.assertInvariants();
   }
 
   /** Memory that the QP waited for is ready. */
   memoryReady(): void {
     if (!this.#gate.release()) this.#host.waiting.add(this);
     // An acknowledging wire must not report lost data as placed, so fail it first.
-    if (this.#host.ib === undefined || this.#life.receiving) this.#life.wire?.pump(this.#host.now);
-    this.#life.settle(this.#host.now);
+    if (this.#host.ib === undefined || this.#lifecycle.receiving)
+      this.#lifecycle.wire?.pump(this.#host.now);
+    this.#lifecycle.settle(this.#host.now);
   }
 
   // WireUser: inbound tagged data
@@ -294,16 +295,16 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     start: number,
     length: number,
   ): AccessRefusal {
-    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
-    if ((this.#life.granted & Access.remoteWrite) === 0) {
+    if (!this.#lifecycle.receiving) return this.#lifecycle.refusal(AccessRefusal.stagInvalid);
+    if ((this.#lifecycle.granted & Access.remoteWrite) === 0) {
       return this.#forbid(stag, toHi, toLo, length, Access.remoteWrite);
     }
     return this.#memory.placeWrite(stag, toHi, toLo, bytes, start, length);
   }
 
   checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): AccessRefusal {
-    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
-    if ((this.#life.granted & Access.remoteWrite) === 0) {
+    if (!this.#lifecycle.receiving) return this.#lifecycle.refusal(AccessRefusal.stagInvalid);
+    if ((this.#lifecycle.granted & Access.remoteWrite) === 0) {
       return this.#forbid(stag, toHi, toLo, length, Access.remoteWrite);
     }
     // IBTA 9.7.4.1.3: ignore the key of a Write without data.
@@ -312,7 +313,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   }
 
   writeCompleted(): void {
-    if (this.#life.awaitsFirst) this.#life.received();
+    if (this.#lifecycle.awaitsFirst) this.#lifecycle.received();
     this.#host.counters.inWrites += 1;
   }
 
@@ -328,54 +329,54 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     start: number,
     length: number,
   ): AccessRefusal {
-    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
+    if (!this.#lifecycle.receiving) return this.#lifecycle.refusal(AccessRefusal.stagInvalid);
     return this.#responses.placeRead(stag, toHi, toLo, bytes, start, length);
   }
 
   placeReadPart(offset: number, bytes: Uint8Array, start: number, length: number): AccessRefusal {
-    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
+    if (!this.#lifecycle.receiving) return this.#lifecycle.refusal(AccessRefusal.stagInvalid);
     return this.#responses.placePart(offset, bytes, start, length);
   }
 
   readCompleted(): void {
     // RDMAP-5.2.2-04, RDMAP-5.5-05: completes once the data is in place.
     this.#sendQueue.requestCompleted();
-    this.#life.checkDrained();
+    this.#lifecycle.checkDrained();
   }
 
   atomicCompleted(originalHi: number, originalLo: number): void {
     const request = this.#sendQueue.oldestRequest;
     if (request === undefined) return;
     if (!this.#responses.completeAtomic(request, originalHi, originalLo)) {
-      this.#life.failLocally(
+      this.#lifecycle.failLocally(
         AsyncEventType.qpAccessErr,
         'the memory for the result of an atomic is gone',
       );
       return;
     }
-    this.#life.checkDrained();
+    this.#lifecycle.checkDrained();
   }
 
   // WireUser: inbound untagged data
 
   beginReceive(): AccessRefusal {
-    if (this.#life.awaitsFirst) this.#life.received();
-    return this.#life.receiving
+    if (this.#lifecycle.awaitsFirst) this.#lifecycle.received();
+    return this.#lifecycle.receiving
       ? this.#receiver.begin()
-      : this.#life.refusal(AccessRefusal.noBuffer);
+      : this.#lifecycle.refusal(AccessRefusal.noBuffer);
   }
 
   placeReceive(mo: number, bytes: Uint8Array, start: number, length: number): AccessRefusal {
     const receiver = this.#receiver;
-    if (!this.#life.receiving || !receiver.active)
-      return this.#life.refusal(AccessRefusal.noBuffer);
+    if (!this.#lifecycle.receiving || !receiver.active)
+      return this.#lifecycle.refusal(AccessRefusal.noBuffer);
     return receiver.place(mo, bytes, start, length);
   }
 
   completeReceive(message: InboundMessage): AccessRefusal {
     const receiver = this.#receiver;
-    if (!this.#life.receiving || !receiver.active)
-      return this.#life.refusal(AccessRefusal.noBuffer);
+    if (!this.#lifecycle.receiving || !receiver.active)
+      return this.#lifecycle.refusal(AccessRefusal.noBuffer);
     // RDMAP-5.5-04: it promises that earlier Writes are in place, so it waits at the gate.
     return receiver.complete(message);
   }
@@ -383,9 +384,9 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   // WireUser: requests of the peer
 
   checkReadSource(stag: number, toHi: number, toLo: number, length: number): AccessRefusal {
-    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
-    if (this.#life.awaitsFirst) this.#life.received();
-    if ((this.#life.granted & Access.remoteRead) === 0) {
+    if (!this.#lifecycle.receiving) return this.#lifecycle.refusal(AccessRefusal.stagInvalid);
+    if (this.#lifecycle.awaitsFirst) this.#lifecycle.received();
+    if ((this.#lifecycle.granted & Access.remoteRead) === 0) {
       return this.#forbid(stag, toHi, toLo, length, Access.remoteRead);
     }
     // Likewise for a Read.
@@ -408,7 +409,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     targetStart: number,
   ): AccessRefusal {
     // Finish a Response that is partly on the wire, even after an error.
-    if (this.#life.wire === undefined) return AccessRefusal.stagInvalid;
+    if (this.#lifecycle.wire === undefined) return AccessRefusal.stagInvalid;
     return this.#memory.gatherSource(stag, toHi, toLo, length, target, targetStart);
   }
 
@@ -420,14 +421,14 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     target: Uint8Array,
     targetStart: number,
   ): AccessRefusal {
-    if (this.#life.wire === undefined) return AccessRefusal.stagInvalid;
+    if (this.#lifecycle.wire === undefined) return AccessRefusal.stagInvalid;
     return this.#memory.gatherSourceLater(stag, toHi, toLo, length, target, targetStart);
   }
 
   executeAtomic(access: AtomicAccess): AccessRefusal {
-    if (!this.#life.receiving) return this.#life.refusal(AccessRefusal.stagInvalid);
-    if (this.#life.awaitsFirst) this.#life.received();
-    if ((this.#life.granted & Access.remoteAtomic) === 0) {
+    if (!this.#lifecycle.receiving) return this.#lifecycle.refusal(AccessRefusal.stagInvalid);
+    if (this.#lifecycle.awaitsFirst) this.#lifecycle.received();
+    if ((this.#lifecycle.granted & Access.remoteAtomic) === 0) {
       const { stag, toHi, toLo } = access;
       return this.#forbid(stag, toHi, toLo, ATOMIC_WORD_BYTES, Access.remoteAtomic);
     }
@@ -438,18 +439,18 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   nextMessage(message: OutboundMessage): boolean {
     const sendQueue = this.#sendQueue;
-    if (!this.#life.connected) return false;
+    if (!this.#lifecycle.connected) return false;
     if (sendQueue.next(message)) {
       countOutbound(this.#host.counters, message.kind);
       return true;
     }
     if (sendQueue.failedStatus !== CQEStatus.success) {
-      this.#life.failSend();
+      this.#lifecycle.failSend();
     } else if (sendQueue.overBudget) {
       sendQueue.overBudget = false;
       this.#host.effects.push({ type: 'resume', qp: this });
     } else {
-      this.#life.checkDrained();
+      this.#lifecycle.checkDrained();
     }
     return false;
   }
@@ -467,7 +468,8 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   ): AccessRefusal {
     this.#host.counters.gatheredBytes += length;
     const refusal = this.#sendQueue.gather(slot, offset, length, target, targetStart);
-    if (refusal !== AccessRefusal.none && isFlushing(this.#life.state)) this.#life.flush();
+    if (refusal !== AccessRefusal.none && isFlushing(this.#lifecycle.state))
+      this.#lifecycle.flush();
     return refusal;
   }
 
@@ -480,33 +482,35 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   ): AccessRefusal {
     this.#host.counters.gatheredBytes += length;
     const refusal = this.#sendQueue.gatherLater(slot, offset, length, target, targetStart);
-    if (refusal !== AccessRefusal.none && isFlushing(this.#life.state)) this.#life.flush();
+    if (refusal !== AccessRefusal.none && isFlushing(this.#lifecycle.state))
+      this.#lifecycle.flush();
     return refusal;
   }
 
   /** True in error as well: data that arrived then must not be acknowledged. */
   get placing(): boolean {
-    return this.#gate.waits || !this.#life.receiving;
+    return this.#gate.waits || !this.#lifecycle.receiving;
   }
 
   gatheringEnded(): AccessRefusal {
     const refusal = this.#sendQueue.gatheringEnded();
-    if (refusal !== AccessRefusal.none && isFlushing(this.#life.state)) this.#life.flush();
+    if (refusal !== AccessRefusal.none && isFlushing(this.#lifecycle.state))
+      this.#lifecycle.flush();
     return refusal;
   }
 
   messageDone(): void {
     // The message was partly on the wire when the QP failed.
-    if (isFlushing(this.#life.state)) {
-      this.#life.flush();
+    if (isFlushing(this.#lifecycle.state)) {
+      this.#lifecycle.flush();
       return;
     }
     this.#sendQueue.messageDone();
-    if (this.#life.state === QPState.SQD) this.#life.checkDrained();
+    if (this.#lifecycle.state === QPState.SQD) this.#lifecycle.checkDrained();
   }
 
   messageFailed(failure: MessageFailure): void {
-    this.#life.handleMessageFailed(failure);
+    this.#lifecycle.handleMessageFailed(failure);
   }
 
   // GateUser: slow or lost memory
@@ -516,17 +520,17 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   }
 
   handleLoss(kind: PieceKind | undefined): void {
-    if (!this.#life.receiving) return;
+    if (!this.#lifecycle.receiving) return;
     if (kind === 'response') this.#sendQueue.blameOldestRead(CQEStatus.locProtErr);
     else if (kind === 'receive') this.#receiver.fail();
-    this.#life.failLocally(
+    this.#lifecycle.failLocally(
       AsyncEventType.qpFatal,
       'registered memory was lost while data arrived for it',
     );
   }
 
   handleFailed(completion: CompletionRecord): void {
-    this.#life.handleFailed(completion);
+    this.#lifecycle.handleFailed(completion);
   }
 
   handleReported(): void {
@@ -535,7 +539,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   handleFullQueue(): void {
     // iWARP continues without it. An InfiniBand QP fails, and its peer times out.
-    if (this.#host.ib !== undefined && this.#life.receiving) this.#life.failQuietly();
+    if (this.#host.ib !== undefined && this.#lifecycle.receiving) this.#lifecycle.failQuietly();
   }
 
   // Steps
@@ -551,7 +555,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     if (!this.#gate.keeps) return true;
     if (!this.#gate.settle()) return false;
     this.#sendQueue.retire();
-    this.#life.checkDrained();
+    this.#lifecycle.checkDrained();
     return true;
   }
 
