@@ -5,10 +5,10 @@
  * `HostCm` changes an id.
  */
 import type { DeviceTransport } from '#contract/verbs/attributes';
+import type { IdState } from '#contract/verbs/id-lifecycle';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
-import type { HostIdState } from './host-id-state.ts';
 import type { RoceId } from './roce/roce-id.ts';
 
 /** Port spaces (`RDMA_PS_*`): the upper bits of InfiniBand's service ids. */
@@ -105,8 +105,8 @@ export class HostId {
     return this.iwarp?.peerAddress ?? this.roce?.peerAddress;
   }
 
-  get state(): HostIdState {
-    return this.iwarp?.state.kind ?? this.roce?.state ?? 'idle';
+  get state(): IdState {
+    return this.iwarp?.state ?? this.roce?.state ?? 'idle';
   }
 
   get reuseAddress(): boolean {
@@ -149,8 +149,7 @@ export class HostId {
 
   /** True for the id of a connect request. */
   get passive(): boolean {
-    const state = this.iwarp?.state;
-    if (state?.kind === 'connection') return state.endpoint.role === 'responder';
-    return this.roce?.passive === true;
+    const endpoint = this.iwarp?.endpoint;
+    return endpoint === undefined ? this.roce?.passive === true : endpoint.role === 'responder';
   }
 }

@@ -12,7 +12,7 @@ import type { SocketAddress } from '#contract/verbs/provider';
 import { codeOf } from '#native-bridge/rdma/errors';
 import type { ConnectionService, ServedCmEvent } from '../host/served-device.ts';
 import type { BridgedDevice } from './bridged-device.ts';
-import { BridgedId, type BridgedIdState } from './bridged-id.ts';
+import { BridgedId } from './bridged-id.ts';
 import { BridgedQP } from './bridged-queue-pair.ts';
 import type {
   LowerCmEvent,
@@ -65,10 +65,10 @@ export class BridgedConnections implements ConnectionService {
   }
 
   bindAddr(id: BridgedId, address: SocketAddress): void {
-    expect(id, 'idle');
+    id.expect('idle');
     id.lower.bindAddr(address);
     this.#learn(id);
-    id.state = 'bound';
+    id.enter('bound');
     if (id.served === undefined && !isWildcard(canonicalAddress(address.address) ?? '')) {
       throw new VerbsError('ENODEV', `no device has the address ${address.address}`);
     }
@@ -80,29 +80,29 @@ export class BridgedConnections implements ConnectionService {
     source: SocketAddress | undefined,
     timeoutMs: number,
   ): void {
-    expect(id, 'idle', 'bound');
+    id.expect('idle', 'bound');
     id.lower.resolveAddr(destination, source, timeoutOf(timeoutMs));
     id.stateBefore = id.state === 'bound' ? 'bound' : 'idle';
-    id.state = 'resolving';
+    id.enter('resolving');
   }
 
   resolveRoute(id: BridgedId): void {
-    expect(id, 'resolved');
+    id.expect('resolved');
     id.lower.resolveRoute(ROUTE_TIMEOUT_MS);
-    id.state = 'routing';
+    id.enter('routing');
   }
 
   listen(id: BridgedId, backlog: number): void {
-    expect(id, 'idle', 'bound');
+    id.expect('idle', 'bound');
     const wanted = Math.trunc(backlog);
     id.backlog = wanted > 0 && wanted <= BACKLOG_MAX ? wanted : BACKLOG_MAX;
     id.lower.listen(id.backlog);
     this.#learn(id);
-    id.state = 'listening';
+    id.enter('listening');
   }
 
   connect(id: BridgedId, qp: BridgedQP, parameters: CMParameters): void {
-    expect(id, 'resolved', 'routed');
+    id.expect('resolved', 'routed');
     const routed = id.state === 'routed';
     this.#establish(id, qp, parameters, (lower) => {
       if (routed) {
@@ -126,19 +126,22 @@ export class BridgedConnections implements ConnectionService {
     checkPrivateData(id, privateData);
     id.lower.reject(privateData);
     answered(id);
-    id.state = 'ended';
+    end(id);
   }
 
   disconnect(id: BridgedId): void {
     // An ended connection has no further events.
-    if (id.state === 'ended' && id.qp !== undefined) return;
-    expect(id, 'connected');
+    if (id.state === 'closed' && id.qp !== undefined) return;
+    id.expect('connection');
+    if (id.progress !== 'connected') {
+      throw new VerbsError('EINVAL', `the connection is not established: it is ${id.progress}`);
+    }
     id.lower.disconnect();
   }
 
   destroy(id: BridgedId): void {
     if (id.state === 'destroyed') return;
-    id.state = 'destroyed';
+    id.enter('destroyed');
     answered(id);
     this.#ids.delete(id.lower);
     const leaving = id.lower.disposeAsync().catch((error: unknown) => {
@@ -153,7 +156,7 @@ export class BridgedConnections implements ConnectionService {
   handleLoss(device: BridgedDevice | undefined): void {
     for (const id of [...this.#ids.values()]) {
       if (device !== undefined && id.served !== device) continue;
-      if (id.state === 'ended') continue;
+      if (id.state === 'closed') continue;
       this.#ended(id, CMEventType.deviceRemoval, 'EIO', NO_EVENT, 'the device is gone');
     }
   }
@@ -226,14 +229,16 @@ export class BridgedConnections implements ConnectionService {
     qp.assertConnectable();
     id.lower.initialise(qp.lower);
     qp.connectionStarts();
-    const before = id.state;
+    const { state: before, progress } = id;
     id.qp = qp;
-    id.state = 'connecting';
+    if (before !== 'connection') id.enter('connection');
+    id.progress = 'connecting';
     try {
       const { privateData } = parameters;
       start({ privateData, initiatorDepth, responderResources, qp: qp.lower });
     } catch (error) {
-      id.state = before;
+      if (before !== 'connection') id.enter(before);
+      id.progress = progress;
       id.qp = undefined;
       qp.connectionFailed();
       throw error;
@@ -243,7 +248,8 @@ export class BridgedConnections implements ConnectionService {
   #requested(event: LowerCmEvent): void {
     const listener = event.listenId === undefined ? undefined : this.#ids.get(event.listenId);
     const id = this.#enter(new BridgedId(event.id, listener?.tag));
-    id.state = 'requested';
+    id.enter('connection');
+    id.progress = 'requested';
     this.#learn(id);
     if (listener === undefined || id.served === undefined) {
       this.#host.note('connect request for a device that is not served');
@@ -269,13 +275,15 @@ export class BridgedConnections implements ConnectionService {
   }
 
   #addressResolved(id: BridgedId, event: LowerCmEvent): void {
+    // The device may be gone.
+    if (id.state !== 'resolving') return;
     this.#learn(id);
     if (id.served === undefined) {
       const text = 'rdma_cm chose a device that is not served';
       this.#unresolved(id, CMEventType.addrError, 'ENODEV', event, text);
       return;
     }
-    id.state = 'resolved';
+    id.enter('resolved');
     this.#report(id, CMEventType.addrResolved, undefined, event, `through device ${id.device}`);
   }
 
@@ -287,8 +295,8 @@ export class BridgedConnections implements ConnectionService {
     event: EventParameters,
     text: string,
   ): void {
-    if (id.state === 'resolving') id.state = id.stateBefore;
-    else if (id.state === 'routing') id.state = 'resolved';
+    if (id.state === 'resolving') id.enter(id.stateBefore);
+    else if (id.state === 'routing') id.enter('resolved');
     this.#report(id, type, code, event, text);
   }
 
@@ -296,7 +304,8 @@ export class BridgedConnections implements ConnectionService {
     const connect = id.connectWhenRouted;
     id.connectWhenRouted = undefined;
     if (connect === undefined) {
-      id.state = 'routed';
+      if (id.state !== 'routing') return;
+      id.enter('routed');
       this.#report(id, CMEventType.routeResolved, undefined, event, 'route resolved');
       return;
     }
@@ -314,8 +323,8 @@ export class BridgedConnections implements ConnectionService {
   }
 
   #established(id: BridgedId, event: LowerCmEvent): void {
-    if (id.state !== 'connecting') return;
-    id.state = 'connected';
+    if (id.progress !== 'connecting') return;
+    id.progress = 'connected';
     const { ird, ord } = negotiated(id, event);
     id.qp?.established({ ird, ord });
     this.#report(id, CMEventType.established, undefined, event, 'established');
@@ -328,8 +337,8 @@ export class BridgedConnections implements ConnectionService {
     event: EventParameters,
     text: string,
   ): void {
-    const wasConnected = id.state === 'connected';
-    id.state = 'ended';
+    const wasConnected = id.progress === 'connected';
+    end(id);
     if (wasConnected) id.qp?.connectionEnded();
     else id.qp?.connectionFailed();
     this.#report(id, type, error, event, text);
@@ -377,23 +386,24 @@ function negotiated(id: BridgedId, event: LowerCmEvent): { ird: number; ord: num
 
 /** Throws EINVAL unless a request is pending; ECONNRESET if its peer has left. */
 function expectRequest(id: BridgedId): void {
-  if (id.state === 'ended' && id.listener !== undefined) {
+  if (id.state === 'closed' && id.listener !== undefined) {
     throw new VerbsError('ECONNRESET', 'the peer is gone');
   }
-  expect(id, 'requested');
+  id.expect('connection');
+  if (id.progress !== 'requested') {
+    throw new VerbsError('EINVAL', 'the id has no connect request to answer');
+  }
+}
+
+function end(id: BridgedId): void {
+  id.enter('closed');
+  id.progress = undefined;
 }
 
 /** The request was answered, or never will be: removes it from the backlog. */
 function answered(id: BridgedId): void {
   id.listener?.unanswered.delete(id);
   id.listener = undefined;
-}
-
-function expect(id: BridgedId, ...states: BridgedIdState[]): void {
-  if (id.state === 'destroyed') throw new VerbsError('ENOENT', 'the id was destroyed');
-  if (!states.includes(id.state)) {
-    throw new VerbsError('EINVAL', `not possible while the id is ${id.state}`);
-  }
 }
 
 function knownType(type: number): CMEventType | undefined {

@@ -1,30 +1,17 @@
 /** A connection id that rdma_cm serves. */
+import { IdLifecycle } from '#contract/verbs/id-lifecycle';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { ServedId } from '../host/served-device.ts';
 import type { BridgedDevice } from './bridged-device.ts';
 import type { BridgedQP } from './bridged-queue-pair.ts';
 import type { LowerId } from './lower.ts';
 
-export type BridgedIdState =
-  | 'idle'
-  | 'bound'
-  | 'resolving'
-  | 'resolved'
-  | 'routing'
-  | 'routed'
-  | 'listening'
-  /** A connect request that was not answered. */
-  | 'requested'
-  | 'connecting'
-  | 'connected'
-  | 'ended'
-  | 'destroyed';
-
 /** Changed only by `BridgedConnections`. */
-export class BridgedId implements ServedId {
+export class BridgedId extends IdLifecycle implements ServedId {
   tag: unknown;
   readonly lower: LowerId;
-  state: BridgedIdState = 'idle';
+  /** How far its connection is: a connect request that was not answered, or a connection. */
+  progress: 'requested' | 'connecting' | 'connected' | undefined;
   served: BridgedDevice | undefined;
   localAddress: SocketAddress | undefined;
   peerAddress: SocketAddress | undefined;
@@ -40,6 +27,7 @@ export class BridgedId implements ServedId {
   stateBefore: 'idle' | 'bound' = 'idle';
 
   constructor(lower: LowerId, tag: unknown) {
+    super();
     this.lower = lower;
     this.tag = tag;
   }

@@ -1,6 +1,7 @@
 /** Connection ids: rdma_cm's calls and events as promises. */
 import { CMEventType, QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
+import { IdLifecycle, type IdState } from '#contract/verbs/id-lifecycle';
 import type {
   CMEvent,
   ConnectionId,
@@ -40,19 +41,8 @@ export interface ConnectionIdOwner {
   forget(id: RdmaConnectionId): void;
 }
 
-/** Progress of an id. */
-type Stage =
-  | 'idle'
-  | 'bound'
-  | 'resolving'
-  | 'resolved'
-  | 'routed'
-  | 'listening'
-  /** Created by a connect request that was not answered yet. */
-  | 'requested'
-  | 'connecting'
-  | 'connected'
-  | 'ended';
+/** How far the connection of an id is. A connect request that was not answered comes first. */
+type Progress = 'requested' | 'connecting' | 'connected';
 
 /** `ConnectionId` over rdma_cm. */
 export class RdmaConnectionId extends OwnedObject implements ConnectionId {
@@ -61,7 +51,8 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   readonly #owner: ConnectionIdOwner;
   readonly #events = new EventChannel<CMEvent>();
   readonly #forgetLoss: () => void;
-  #stage: Stage;
+  readonly #life = new IdLifecycle();
+  #progress: Progress | undefined;
   #device: string | undefined;
   #localAddress: SocketAddress | undefined;
   #peerAddress: SocketAddress | undefined;
@@ -80,12 +71,12 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   /** On a request: notifies its listener once it is answered. */
   #onAnswered: (() => void) | undefined;
 
-  constructor(owner: ConnectionIdOwner, native: NativeCmId, stage: 'idle' | 'requested') {
+  constructor(owner: ConnectionIdOwner, native: NativeCmId, isRequest: boolean) {
     super(owner.presence, 'connection id');
     this.#owner = owner;
     this.provider = owner.provider;
     this.native = native;
-    this.#stage = stage;
+    if (isRequest) this.#connect('requested');
     this.#refresh();
     this.#forgetLoss = owner.presence.onLost((error) => this.#lost(error));
   }
@@ -108,25 +99,26 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
 
   async bindAddr(address: SocketAddress): Promise<void> {
     checkCall.bindAddr(address);
-    this.#assertStage('idle');
+    this.#expect('idle');
     this.native.bindAddr(address);
-    this.#stage = 'bound';
+    this.#life.enter('bound');
     this.#refresh();
   }
 
   async resolveAddr(destination: SocketAddress, options: ResolveOptions = {}): Promise<void> {
     checkCall.resolveAddr(destination, options);
-    this.#assertStage('idle', 'bound');
+    this.#expect('idle', 'bound');
     const { source, timeoutMs = DEFAULT_RESOLVE_TIMEOUT_MS } = options;
     this.native.resolveAddr(destination, source, timeoutMs);
-    this.#stage = 'resolving';
+    this.#life.enter('resolving');
     await this.#pending.begin(CMEventType.addrResolved);
   }
 
   async resolveRoute(timeoutMs: number = DEFAULT_RESOLVE_TIMEOUT_MS): Promise<void> {
     checkCall.resolveRoute(timeoutMs);
-    this.#assertStage('resolved');
+    this.#expect('resolved');
     this.native.resolveRoute(timeoutMs);
+    this.#life.enter('routing');
     await this.#pending.begin(CMEventType.routeResolved);
   }
 
@@ -159,33 +151,33 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
 
   async listen(backlog: number = DEFAULT_BACKLOG): Promise<void> {
     checkCall.listen(backlog);
-    this.#assertStage('idle', 'bound');
+    this.#expect('idle', 'bound');
     this.native.listen(backlog);
     this.#backlog = backlog;
-    this.#stage = 'listening';
+    this.#life.enter('listening');
     this.#refresh();
   }
 
   connect(parameters: ConnectionParameters = {}): Promise<CMEvent> {
-    return quiet(this.#establish(['resolved', 'routed'], parameters));
+    return quiet(this.#establish(false, parameters));
   }
 
   accept(parameters: ConnectionParameters = {}): Promise<CMEvent> {
-    return quiet(this.#establish(['requested'], parameters));
+    return quiet(this.#establish(true, parameters));
   }
 
   async reject(privateData: Uint8Array = NO_PRIVATE_DATA): Promise<void> {
     checkCall.reject(privateData);
-    this.#assertStage('requested');
+    this.#expectProgress('requested');
     this.native.reject(privateData);
-    this.#stage = 'ended';
+    this.#end();
     this.#answered();
   }
 
   async disconnect(): Promise<void> {
     this.assertUsable();
-    if (this.#stage === 'ended' && this.#connectedQP !== undefined) return;
-    this.#assertStage('connected');
+    if (this.#life.state === 'closed' && this.#connectedQP !== undefined) return;
+    this.#expectProgress('connected');
     this.native.disconnect();
   }
 
@@ -199,7 +191,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
 
   /** A connect request arrived for this listener; false if the backlog is full. */
   enlist(request: RdmaConnectionId): boolean {
-    if (this.#stage !== 'listening' || this.#unanswered.size >= this.#backlog) return false;
+    if (this.#life.state !== 'listening' || this.#unanswered.size >= this.#backlog) return false;
     this.#unanswered.add(request);
     request.#onAnswered = () => this.#unanswered.delete(request);
     return true;
@@ -226,7 +218,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   protected override async destroy(): Promise<void> {
     this.#pending.fail(new VerbsError('ECONNABORTED', 'the id was closed'));
     this.#answered();
-    if (this.#stage === 'connected') await this.#hangUp();
+    if (this.#progress === 'connected') await this.#hangUp();
     // A listener's requests that were never taken have no other owner.
     const orphans = this.#events.drain().filter(({ type }) => type === CMEventType.connectRequest);
     await Promise.all(orphans.map((event) => event.id.close()));
@@ -241,30 +233,31 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     this.#events.close(this.closedError());
   }
 
-  async #establish(from: readonly Stage[], parameters: ConnectionParameters): Promise<CMEvent> {
-    if (from.includes('requested')) checkCall.accept(parameters);
+  async #establish(accepts: boolean, parameters: ConnectionParameters): Promise<CMEvent> {
+    if (accepts) checkCall.accept(parameters);
     else checkCall.connect(parameters);
     this.assertUsable();
     const qp = parameters.qp ?? this.#qp;
     if (!(qp instanceof RdmaQP) || qp.pd.context.provider !== this.provider) {
       throw new VerbsError('EINVAL', 'a connection needs a queue pair of the same provider');
     }
-    this.#assertStage(...from);
+    if (accepts) this.#expectProgress('requested');
+    else this.#expect('resolved', 'routed');
     qp.assertUsable();
     if (qp.connected) throw new VerbsError('EISCONN', 'the queue pair has a connection');
     if (parameters.wire !== undefined) {
       throw unsupported(this.device ?? 'the device', 'choice of wire options');
     }
     const nativeParameters = connectionParameters(qp, parameters);
-    if (this.#stage === 'resolved') {
+    if (this.#life.state === 'resolved') {
       await this.#routeUnasked();
       qp.assertUsable();
       if (qp.connected) throw new VerbsError('EISCONN', 'the queue pair has a connection');
     }
     if (qp.state === QPState.RESET) this.#initialise(qp);
-    if (this.#stage === 'requested') this.#accept(nativeParameters);
+    if (accepts) this.#accept(nativeParameters);
     else this.native.connect(nativeParameters);
-    this.#stage = 'connecting';
+    this.#connect('connecting');
     this.#connectedQP = qp;
     qp.noteConnecting();
     return await this.#pending.begin(CMEventType.established);
@@ -287,17 +280,21 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   #follow(event: CMEvent): void {
     switch (event.type) {
       case CMEventType.addrResolved:
-        this.#stage = 'resolved';
+        this.#leave('resolving', 'resolved');
         this.#refresh();
         break;
       case CMEventType.routeResolved:
-        this.#stage = 'routed';
+        this.#leave('routing', 'routed');
         break;
       case CMEventType.addrError:
-        this.#stage = 'bound';
+        this.#leave('resolving', this.#localAddress === undefined ? 'idle' : 'bound');
+        break;
+      case CMEventType.routeError:
+        this.#leave('routing', 'resolved');
         break;
       case CMEventType.established:
-        this.#stage = 'connected';
+        if (this.#life.state !== 'connection') break;
+        this.#progress = 'connected';
         this.#refresh();
         this.#connectedQP?.noteEstablished();
         break;
@@ -317,14 +314,14 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
 
   /** The attempt failed: the queue pair may be connected again, by another id. */
   #failed(): void {
-    this.#stage = 'ended';
+    this.#end();
     this.#connectedQP?.noteNotConnected();
     this.#connectedQP = undefined;
     this.#onEnded?.();
   }
 
   #ended(): void {
-    this.#stage = 'ended';
+    this.#end();
     this.#connectedQP?.noteDisconnected();
     this.#onEnded?.();
   }
@@ -357,16 +354,35 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     this.#events.fail(error);
   }
 
-  #assertStage(...stages: readonly Stage[]): void {
+  #connect(progress: Progress): void {
+    if (this.#life.state !== 'connection') this.#life.enter('connection');
+    this.#progress = progress;
+  }
+
+  /** The step of an event, unless the id has lost its device. */
+  #leave(state: IdState, next: IdState): void {
+    if (this.#life.state === state) this.#life.enter(next);
+  }
+
+  #end(): void {
+    this.#life.enter('closed');
+    this.#progress = undefined;
+  }
+
+  #expect(...states: readonly IdState[]): void {
     this.assertUsable();
     if (this.#pending.pending) throw new VerbsError('EINVAL', 'the id is busy');
-    if (!stages.includes(this.#stage)) {
-      // The caller is not at fault for what a peer did in the meantime.
-      const left = this.#onAnswered !== undefined && this.#stage === 'ended';
-      throw left
-        ? new VerbsError('ECONNRESET', 'the peer went away')
-        : new VerbsError('EINVAL', `not possible while the id is ${this.#stage}`);
+    this.#life.expect(...states);
+  }
+
+  #expectProgress(wanted: Progress): void {
+    // The caller is not at fault for what a peer did in the meantime.
+    if (this.#onAnswered !== undefined && this.#life.state === 'closed') {
+      throw new VerbsError('ECONNRESET', 'the peer went away');
     }
+    this.#expect('connection');
+    if (this.#progress === wanted) return;
+    throw new VerbsError('EINVAL', `the connection must be ${wanted}, but is ${this.#progress}`);
   }
 
   #refresh(): void {

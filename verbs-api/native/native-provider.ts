@@ -89,7 +89,7 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
     checkCall.createId(init);
     this.assertUsable();
     if (init.datagrams === true) throw unsupported('the native provider', 'datagram services');
-    return this.#adopt(this.#openChannel().createId(), 'idle');
+    return this.#adopt(this.#openChannel().createId(), false);
   }
 
   forget(id: RdmaConnectionId): void {
@@ -129,8 +129,8 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
     return this.#channel;
   }
 
-  #adopt(native: NativeCmId, stage: 'idle' | 'requested'): RdmaConnectionId {
-    const id = new RdmaConnectionId(this, native, stage);
+  #adopt(native: NativeCmId, isRequest: boolean): RdmaConnectionId {
+    const id = new RdmaConnectionId(this, native, isRequest);
     this.#ids.set(native, id);
     return id;
   }
@@ -157,7 +157,7 @@ class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
       return;
     }
     const listener = event.listenId === undefined ? undefined : this.#ids.get(event.listenId);
-    const request = this.#adopt(event.id, 'requested');
+    const request = this.#adopt(event.id, true);
     if (listener?.enlist(request) === true) listener.handleEvent(event, request);
     // Closing rejects.
     else void request.close().catch(() => {});

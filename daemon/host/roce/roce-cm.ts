@@ -18,7 +18,6 @@ import type { Micros } from '#base/time';
 import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
 import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
-import { idStateText } from '#daemon/iwarp/cm/cm-id';
 import { stepMask } from '#daemon/rnic/ib-transitions';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
@@ -110,7 +109,7 @@ export class RoceCm {
   /** Binds to a local address; port 0 for a free one. Throws EINVAL, EADDRINUSE, EADDRNOTAVAIL. */
   bind(id: HostId, { address, port }: SocketAddress): void {
     const roce = id.roce ?? new RoceId();
-    expect(roce, 'idle');
+    roce.expect('idle');
     const open = this.leavesPortOpen(address);
     const device = open ? undefined : this.routes.portNow(address);
     if (!open && device === undefined) {
@@ -123,7 +122,7 @@ export class RoceCm {
     this.#ids.add(id);
     roce.port = device;
     roce.localAddress = { address, port: held };
-    roce.state = 'bound';
+    roce.enter('bound');
   }
 
   /** The device that an id at a loopback address reports to its program: the only one. */
@@ -144,7 +143,7 @@ export class RoceCm {
    */
   resolveAddr(id: HostId, destination: SocketAddress): boolean {
     const roce = id.roce ?? new RoceId();
-    expect(roce, 'idle', 'bound');
+    roce.expect('idle', 'bound');
     id.roce = roce;
     this.#ids.add(id);
     const bound = roce.localAddress;
@@ -177,7 +176,7 @@ export class RoceCm {
     roce.peerAddress = { address: route.destination, port: destination.port };
     const lifeTime = id.ackTimeout === undefined ? {} : { packetLifeTime: lifeOf(id.ackTimeout) };
     roce.path = { ...path, ...lifeTime };
-    roce.state = 'resolved';
+    roce.enter('resolved');
     this.#report(id, CMEventType.addrResolved, {
       text: `through device ${route.port.name}`,
     });
@@ -186,8 +185,8 @@ export class RoceCm {
 
   resolveRoute(id: HostId): void {
     const roce = roceOf(id);
-    expect(roce, 'resolved');
-    roce.state = 'routed';
+    roce.expect('resolved');
+    roce.enter('routed');
     this.#report(id, CMEventType.routeResolved, { text: 'the path is known' });
   }
 
@@ -202,7 +201,7 @@ export class RoceCm {
   /** Listens at the bound port. Throws EINVAL, EADDRINUSE, EADDRNOTAVAIL. */
   listen(id: HostId, backlog: number): void {
     const roce = roceOf(id);
-    expect(roce, 'bound');
+    roce.expect('bound');
     if (id.reuseAddress) this.#ports.assertAlone(holderOf(id));
     const { address, port } = roce.localAddress ?? { address: '', port: 0 };
     const open = this.leavesPortOpen(address);
@@ -213,7 +212,7 @@ export class RoceCm {
       family: open && narrow ? addressFamily(address) : undefined,
     };
     roce.listener = this.#manager.listen(serviceIdOf(id.portSpace, port), scope, backlog, id);
-    roce.state = 'listening';
+    roce.enter('listening');
     for (const own of this.#host.rocePorts()) {
       if ((roce.port ?? own) === own) this.#services.open(own);
     }
@@ -225,13 +224,13 @@ export class RoceCm {
     if (roce?.listener === undefined) return;
     this.#manager.destroy(roce.listener, this.#host.now());
     roce.listener = undefined;
-    roce.state = 'bound';
+    roce.enter('bound');
   }
 
   /** Sends a request. With `qp`, the host moves that queue pair. Throws EINVAL, EISCONN, ENOMEM. */
   connect(id: HostId, parameters: ProgramParameters, qp?: QP): void {
     const roce = roceOf(id);
-    expect(roce, 'resolved', 'routed');
+    roce.expect('resolved', 'routed');
     const { path, localAddress, peerAddress } = roce;
     if (roce.port === undefined || path === undefined || localAddress === undefined) {
       throw new VerbsError('EINVAL', 'the address or the route of the id is not resolved yet');
@@ -264,20 +263,20 @@ export class RoceCm {
     }
     if (qp === undefined) this.#refused.begin(id, parameters, now);
     else this.#driver.take(id, roce, qp);
-    roce.state = 'connection';
+    roce.enter('connection');
   }
 
   /** Repeats a request that found no listener. */
   #askAgain(id: HostId, parameters: ProgramParameters, now: Micros): void {
     const roce = roceOf(id);
     if (roce.connection !== undefined) this.#manager.destroy(roce.connection, now);
-    roce.state = 'routed';
+    roce.enter('routed');
     try {
       this.connect(id, parameters);
     } catch (error) {
       if (!isVerbsError(error)) throw error;
       this.#refused.end(id);
-      roce.state = 'closed';
+      roce.enter('closed');
       const { code, message } = error;
       this.#report(id, CMEventType.unreachable, { error: code, text: message });
     }
@@ -335,7 +334,7 @@ export class RoceCm {
       const refusal = { status: SidrStatus.rejected, qpn: 0, qkey: 0, privateData };
       this.#manager.answerService(connection, refusal, now);
     } else this.#manager.reject(connection, reason, privateData, now);
-    roce.state = 'closed';
+    roce.enter('closed');
   }
 
   disconnect(id: HostId): void {
@@ -357,7 +356,7 @@ export class RoceCm {
     this.#driver.release(roce, now);
     if (roce.listener !== undefined) this.#manager.destroy(roce.listener, now);
     if (roce.connection !== undefined) this.#manager.destroy(roce.connection, now);
-    roce.state = 'destroyed';
+    roce.enter('destroyed');
   }
 
   /** The id uses the other wire. */
@@ -471,7 +470,7 @@ export class RoceCm {
           this.#report(id, CMEventType.established, { ib, privateData, text: 'answered' });
           return;
         }
-        roce.state = 'closed';
+        roce.enter('closed');
         const text = SERVICE_REFUSALS[status] ?? `the service refused with status ${status}`;
         const error = 'ECONNREFUSED';
         this.#report(id, CMEventType.unreachable, { error, ib, privateData, text });
@@ -487,7 +486,7 @@ export class RoceCm {
         return;
       case 'unreachable':
         this.#driver.release(roce, now);
-        roce.state = 'closed';
+        roce.enter('closed');
         this.#report(id, CMEventType.unreachable, {
           error: 'ETIMEDOUT',
           text: 'no response from the peer',
@@ -500,10 +499,10 @@ export class RoceCm {
       case 'disconnected':
         this.#driver.release(roce, now);
         this.#end(id, roce, event.timedOut ? 'ETIMEDOUT' : undefined, 'disconnected');
-        roce.state = 'closed';
+        roce.enter('closed');
         return;
       case 'timewait-exit':
-        roce.state = 'closed';
+        roce.enter('closed');
         // Programs that leave their queue pair to the host do not wait for this.
         if (roce.qp !== undefined) return;
         this.#report(id, CMEventType.timewaitExit, { text: 'the queue pair is free' });
@@ -532,7 +531,7 @@ export class RoceCm {
     id.roce = roce;
     this.#ids.add(id);
     connection.tag = id;
-    roce.state = 'connection';
+    roce.enter('connection');
     roce.passive = true;
     roce.connection = connection;
     roce.path = path;
@@ -565,7 +564,7 @@ export class RoceCm {
     if (error !== undefined) {
       this.#manager.reject(connection, RejectReason.consumerDefined, NO_BYTES, now);
       this.#driver.release(roce, now);
-      roce.state = 'closed';
+      roce.enter('closed');
       this.#report(id, CMEventType.connectError, { error: error.code, text: error.message });
       return;
     }
@@ -591,10 +590,10 @@ export class RoceCm {
     this.#driver.release(roce, now);
     if (wasUp && !roce.passive) {
       this.#end(id, roce, 'ECONNRESET', `the peer abandoned the connection (reason ${reason})`);
-      roce.state = 'closed';
+      roce.enter('closed');
       return;
     }
-    roce.state = 'closed';
+    roce.enter('closed');
     const refused = reason === RejectReason.invalidServiceId;
     this.#report(id, CMEventType.rejected, {
       error: refused ? 'ECONNREFUSED' : 'ECONNRESET',
@@ -606,7 +605,7 @@ export class RoceCm {
 
   /** Closes the connection and notifies its owner, once. */
   #end(id: HostId, roce: RoceId, error: ErrnoCode | undefined, text: string): void {
-    if (roce.qp !== undefined) roce.state = 'closed';
+    if (roce.qp !== undefined) roce.enter('closed');
     if (roce.endReported) return;
     roce.endReported = true;
     this.#report(id, CMEventType.disconnected, { error, text });
@@ -653,25 +652,13 @@ function holderOf(id: HostId): PortHolder {
 function roceOf(id: HostId): RoceId {
   const { roce } = id;
   if (roce === undefined) throw new VerbsError('EINVAL', 'the id has no RoCE device');
-  assertThere(roce);
+  roce.expectExists();
   return roce;
 }
 
-function assertThere({ state }: RoceId): void {
-  if (state === 'destroyed') throw new VerbsError('ENOENT', 'the id was destroyed');
-}
-
-function expect(roce: RoceId, ...states: RoceId['state'][]): void {
-  assertThere(roce);
-  const { state } = roce;
-  if (states.includes(state)) return;
-  const [wanted, is] = [states.map(idStateText).join(' or '), idStateText(state)];
-  throw new VerbsError('EINVAL', `the id must be ${wanted}; it is ${is}`);
-}
-
-function connectionOf({ connection, state }: RoceId): CmConnection {
+function connectionOf({ connection, stateText }: RoceId): CmConnection {
   if (connection !== undefined) return connection;
-  throw new VerbsError('EINVAL', `the id has no connection: it is ${idStateText(state)}`);
+  throw new VerbsError('EINVAL', `the id has no connection: it is ${stateText}`);
 }
 
 function checkLength({ length }: Uint8Array, max: number): void {

@@ -1,15 +1,14 @@
 /** The RoCE part of a connection id: addresses, path and connection. */
+import { IdLifecycle } from '#contract/verbs/id-lifecycle';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
 import type { CmListener } from '#daemon/roce/cm/cm-listener';
 import type { CmPath } from '#daemon/roce/cm/cm-path';
-import type { HostIdState } from '../host-id-state.ts';
 import type { RocePort } from './roce-port.ts';
 
 /** Only `HostCm` changes it. */
-export class RoceId {
-  state: HostIdState = 'idle';
+export class RoceId extends IdLifecycle {
   /** The device's port, once an address has determined it. */
   port: RocePort | undefined;
   localAddress: SocketAddress | undefined;

@@ -1,4 +1,5 @@
 /** A connection id, as created by `rdma_create_id`. README.md has a diagram of its states. */
+import { IdLifecycle } from '#contract/verbs/id-lifecycle';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { CmDevice } from './cm-types.ts';
 import type { Endpoint } from './endpoint.ts';
@@ -7,41 +8,12 @@ import type { StartingConnections } from './starting-connections.ts';
 /** A connection of the manager's ids. */
 export type CmEndpoint = Endpoint<CmId>;
 
-type CmIdState =
-  | { readonly kind: 'idle' }
-  | { readonly kind: 'bound' }
-  | { readonly kind: 'resolved' }
-  | { readonly kind: 'routed' }
-  | { readonly kind: 'listening'; readonly listener: ListeningState }
-  /** From connect, or from the connect request, until the connection ends. */
-  | { readonly kind: 'connection'; readonly endpoint: CmEndpoint }
-  /** The connection failed or ended; only destroy is left. */
-  | { readonly kind: 'closed'; readonly wasConnected: boolean }
-  | { readonly kind: 'destroyed' };
-
-export interface ListeningState {
+interface ListeningState {
   readonly backlog: number;
   /** Connections whose MPA Request has not arrived yet. */
   readonly starting: StartingConnections<CmEndpoint>;
   /** Ids whose connect request has not been answered. */
   readonly pending: Set<CmId>;
-}
-
-const TRANSITIONS: Readonly<Record<CmIdState['kind'], readonly CmIdState['kind'][]>> = {
-  idle: ['bound', 'resolved', 'listening', 'connection', 'destroyed'],
-  bound: ['resolved', 'listening', 'destroyed'],
-  resolved: ['routed', 'connection', 'destroyed'],
-  routed: ['connection', 'destroyed'],
-  listening: ['destroyed'],
-  connection: ['closed', 'destroyed'],
-  closed: ['destroyed'],
-  destroyed: [],
-};
-
-/** A state as a sentence names it: the id is …. */
-export function idStateText(kind: CmIdState['kind']): string {
-  if (kind === 'connection') return 'connecting or connected';
-  return kind === 'closed' ? 'closed, since its connection failed or ended' : kind;
 }
 
 /** Resources that ids take from their host. SCTP associations and RoCE connections outlive their ids. */
@@ -58,7 +30,7 @@ export interface IdAccount {
 }
 
 /** A connection id. Only the connection manager changes it. */
-export class CmId {
+export class CmId extends IdLifecycle {
   /** Unique among the ids of the manager that made it. */
   readonly number: number;
   /**
@@ -93,9 +65,12 @@ export class CmId {
   /** Other ids with this set may share its port until it listens. */
   reuseAddress = false;
   peerAddress: SocketAddress | undefined;
-  #state: CmIdState = { kind: 'idle' };
+  #listening: ListeningState | undefined;
+  #endpoint: CmEndpoint | undefined;
+  #wasConnected = false;
 
   constructor(number: number, tag: unknown) {
+    super();
     this.number = number;
     this.tag = tag;
   }
@@ -105,15 +80,41 @@ export class CmId {
     return this.cmDevice?.name;
   }
 
-  get state(): CmIdState {
-    return this.#state;
+  /** While it listens. */
+  get listening(): ListeningState | undefined {
+    return this.#listening;
   }
 
-  /** Changes the state as in the table; an illegal transition is a bug of the manager. */
-  transition(next: CmIdState): void {
-    if (!TRANSITIONS[this.#state.kind].includes(next.kind)) {
-      throw new Error(`connection id ${this.number}: ${this.#state.kind} to ${next.kind}`);
-    }
-    this.#state = next;
+  /** While it has a connection. */
+  get endpoint(): CmEndpoint | undefined {
+    return this.#endpoint;
+  }
+
+  /** Its connection was established before it ended. */
+  get wasConnected(): boolean {
+    return this.#wasConnected;
+  }
+
+  listen(listening: ListeningState): void {
+    this.enter('listening');
+    this.#listening = listening;
+  }
+
+  join(endpoint: CmEndpoint): void {
+    this.enter('connection');
+    this.#endpoint = endpoint;
+  }
+
+  /** The connection has ended. */
+  part(wasConnected: boolean): void {
+    this.enter('closed');
+    this.#endpoint = undefined;
+    this.#wasConnected = wasConnected;
+  }
+
+  destroy(): void {
+    this.enter('destroyed');
+    this.#endpoint = undefined;
+    this.#listening = undefined;
   }
 }

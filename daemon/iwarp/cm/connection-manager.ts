@@ -15,7 +15,7 @@ import { ERRNO, type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs
 import type { SocketAddress } from '#contract/verbs/provider';
 import { parseSocketAddress } from '#contract/verbs/socket-address';
 import type { CmEffect, CmEvent, HostNetwork } from './cm-host.ts';
-import { type CmEndpoint, CmId, idStateText, type ListeningState } from './cm-id.ts';
+import { type CmEndpoint, CmId } from './cm-id.ts';
 import {
   type CmDevice,
   type CmLimits,
@@ -94,7 +94,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
    * it; EADDRINUSE, EACCES.
    */
   bindAddr(id: CmId, address: SocketAddress): void {
-    this.#expect(id, 'idle');
+    id.expect('idle');
     this.#bind(id, parseSocketAddress(address));
   }
 
@@ -103,7 +103,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
    * id has the same one. EINVAL in later states.
    */
   setAfOnly(id: CmId, afOnly: boolean): void {
-    this.#expect(id, 'idle', 'bound');
+    id.expect('idle', 'bound');
     id.afOnly = afOnly;
   }
 
@@ -113,10 +113,10 @@ export class ConnectionManager implements EndpointOwner<CmId> {
    * the destination needs no port: programs resolve without one to find the device.
    */
   resolveAddr(id: CmId, destination: SocketAddress, source: SocketAddress | undefined): void {
-    this.#expect(id, 'idle', 'bound');
+    id.expect('idle', 'bound');
     const remote = parseSocketAddress(destination);
     const wanted = source === undefined ? undefined : parseSocketAddress(source);
-    if (wanted !== undefined && id.state.kind === 'idle') this.#bind(id, wanted);
+    if (wanted !== undefined && id.state === 'idle') this.#bind(id, wanted);
     const bound = id.localAddress;
     const route = this.#routes.find(wildcardAsLoopback(remote.address), bound?.address);
     if ('error' in route) {
@@ -136,14 +136,14 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     }
     id.cmDevice = route.device;
     id.peerAddress = { address: wildcardAsLoopback(remote.address), port: remote.port };
-    id.transition({ kind: 'resolved' });
+    id.enter('resolved');
     this.#report(id, CMEventType.addrResolved, undefined, `through device ${route.device.name}`);
   }
 
   /** A formality on iWARP: the event follows at once. EINVAL before resolveAddr. */
   resolveRoute(id: CmId): void {
-    this.#expect(id, 'resolved');
-    id.transition({ kind: 'routed' });
+    id.expect('resolved');
+    id.enter('routed');
     this.#report(id, CMEventType.routeResolved, undefined, 'iWARP has no routes to resolve');
   }
 
@@ -153,8 +153,8 @@ export class ConnectionManager implements EndpointOwner<CmId> {
    * no device can ever answer for.
    */
   listen(id: CmId, backlog: number): void {
-    this.#expect(id, 'idle', 'bound');
-    if (id.state.kind === 'idle') this.#bind(id, { address: IPV4_ANY, port: 0 });
+    id.expect('idle', 'bound');
+    if (id.state === 'idle') this.#bind(id, { address: IPV4_ANY, port: 0 });
     const address = id.localAddress?.address ?? IPV4_ANY;
     if (!isWildcard(address) && this.#routes.deviceFor(address) === undefined) {
       throw new VerbsError(
@@ -168,12 +168,11 @@ export class ConnectionManager implements EndpointOwner<CmId> {
       throw new VerbsError(error, `cannot listen at ${address}: ${text}`);
     }
     const max = this.#limits.backlogMax;
-    const listener: ListeningState = {
+    id.listen({
       backlog: backlog > 0 && backlog <= max ? Math.trunc(backlog) : max,
       starting: new StartingConnections(this.#limits.startupsPerListenerMax),
       pending: new Set(),
-    };
-    id.transition({ kind: 'listening', listener });
+    });
   }
 
   /**
@@ -182,7 +181,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
    * QP has a connection.
    */
   connect(id: CmId, qp: ConnectableQP, parameters: CMParameters, now: Micros): void {
-    this.#expect(id, 'resolved', 'routed');
+    id.expect('resolved', 'routed');
     const { cmDevice: device, localAddress: local, peerAddress: remote } = id;
     if (device === undefined || local === undefined || remote === undefined) {
       throw new VerbsError('EINVAL', 'the destination of the id is not resolved yet');
@@ -209,7 +208,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     this.#endpoints.add(endpoint);
     this.#timed.add(endpoint);
     this.#timedDue = Math.min(this.#timedDue, endpoint.nextDeadline());
-    id.transition({ kind: 'connection', endpoint });
+    id.join(endpoint);
     this.#effects.push({ type: 'dial', endpoint, local, remote });
     this.assertInvariants();
   }
@@ -240,14 +239,14 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     checkPrivateData(privateData, endpoint.enhanced);
     this.#answered(endpoint);
     endpoint.reject(privateData, now);
-    if (id.state.kind === 'connection') id.transition({ kind: 'closed', wasConnected: false });
+    if (id.endpoint !== undefined) id.part(false);
   }
 
   /** Closes gracefully. Does nothing on a connection that has ended; EINVAL without one. */
   disconnect(id: CmId, now: Micros): void {
-    if (id.state.kind === 'closed' && id.state.wasConnected) return;
-    this.#expect(id, 'connection');
-    const endpoint = this.#endpointOf(id);
+    if (id.wasConnected) return;
+    id.expect('connection');
+    const { endpoint } = id;
     if (endpoint?.phase === 'closing') return;
     if (endpoint?.phase !== 'established') {
       throw new VerbsError('EINVAL', `the connection is not established: it is ${endpoint?.phase}`);
@@ -257,22 +256,21 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 
   /** Destroys an id in any state; rejects an unanswered request. A second call does nothing. */
   destroy(id: CmId, now: Micros): void {
-    const state = id.state;
-    if (state.kind === 'destroyed') return;
+    const { listening, endpoint } = id;
+    if (id.state === 'destroyed') return;
     this.#ports.release(id, now);
     this.#ids.delete(id);
-    if (state.kind === 'listening') {
-      for (const endpoint of state.listener.starting.all()) endpoint.drop(now);
-      for (const pending of state.listener.pending) {
-        const endpoint = this.#endpointOf(pending);
-        if (endpoint !== undefined) endpoint.listener = undefined;
+    if (listening !== undefined) {
+      for (const starting of listening.starting.all()) starting.drop(now);
+      for (const pending of listening.pending) {
+        if (pending.endpoint !== undefined) pending.endpoint.listener = undefined;
       }
-      state.listener.pending.clear();
-    } else if (state.kind === 'connection') {
-      this.#answered(state.endpoint);
-      state.endpoint.drop(now);
+      listening.pending.clear();
+    } else if (endpoint !== undefined) {
+      this.#answered(endpoint);
+      endpoint.drop(now);
     }
-    id.transition({ kind: 'destroyed' });
+    id.destroy();
     this.assertInvariants();
   }
 
@@ -295,8 +293,8 @@ export class ConnectionManager implements EndpointOwner<CmId> {
    * the Request, or a word with the reason to reset it.
    */
   handleIncoming(listener: CmId, facts: SocketFacts, now: Micros): CmEndpoint | string {
-    if (listener.state.kind !== 'listening') return 'the listener is gone';
-    const { starting } = listener.state.listener;
+    if (listener.listening === undefined) return 'the listener is gone';
+    const { starting } = listener.listening;
     const device = this.#routes.deviceFor(facts.local.address);
     if (device === undefined) return `no device has the address ${facts.local.address}`;
     if (device.lowerLayer !== facts.lowerLayer) return otherLayerText(device, facts);
@@ -487,10 +485,12 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     for (const id of this.#ids) this.#assertId(id, counted);
   }
 
-  #assertId({ state }: CmId, counted: ReadonlySet<CmEndpoint>): void {
-    assert(state.kind !== 'destroyed', 'destroyed id is still known');
-    if (state.kind !== 'listening') return;
-    const { starting, pending, backlog } = state.listener;
+  #assertId({ state, listening, endpoint: own }: CmId, counted: ReadonlySet<CmEndpoint>): void {
+    assert(state !== 'destroyed', 'destroyed id is still known');
+    assert((listening !== undefined) === (state === 'listening'), 'listener in a wrong state');
+    assert((own !== undefined) === (state === 'connection'), 'connection in a wrong state');
+    if (listening === undefined) return;
+    const { starting, pending, backlog } = listening;
     assert(pending.size <= backlog, 'pending requests exceed the backlog');
     starting.assertInvariants();
     for (const endpoint of starting.all()) {
@@ -498,7 +498,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     }
     for (const id of pending) {
       assert(this.#ids.has(id), 'pending request of an unknown id');
-      assert(this.#endpointOf(id)?.phase === 'requested', 'pending request was answered');
+      assert(id.endpoint?.phase === 'requested', 'pending request was answered');
     }
   }
 
@@ -507,8 +507,8 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   requested(endpoint: CmEndpoint, event: RequestEvent): boolean {
     const listener = endpoint.listener;
     this.#started(endpoint);
-    if (listener?.state.kind !== 'listening') return false;
-    const { pending, backlog } = listener.state.listener;
+    if (listener?.listening === undefined) return false;
+    const { pending, backlog } = listener.listening;
     if (pending.size >= backlog || this.#ids.size >= this.#limits.idsMax) {
       endpoint.listener = undefined;
       return false;
@@ -517,7 +517,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     id.cmDevice = endpoint.device;
     id.localAddress = endpoint.local;
     id.peerAddress = endpoint.remote;
-    id.transition({ kind: 'connection', endpoint });
+    id.join(endpoint);
     endpoint.id = id;
     pending.add(id);
     // EMPA-9.1-03, MPA-7.1.1-24: the consumer gets depths, crossed over, and Private Data.
@@ -538,9 +538,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const id = endpoint.id;
     if (id === undefined) return;
     const wasConnected = event.type === CMEventType.disconnected;
-    if (event.type !== CMEventType.established && id.state.kind === 'connection') {
-      id.transition({ kind: 'closed', wasConnected });
-    }
+    if (event.type !== CMEventType.established && id.endpoint !== undefined) id.part(wasConnected);
     this.#push({ ...event, id, listener: undefined });
   }
 
@@ -592,7 +590,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     }
     id.cmDevice = device;
     id.localAddress = { address: address.address, port: reserved.port };
-    id.transition({ kind: 'bound' });
+    id.enter('bound');
   }
 
   /** The error message for an address that could not be reserved. */
@@ -618,19 +616,15 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     throw new VerbsError('EISCONN', 'the queue pair has a connection: use another one');
   }
 
-  #endpointOf(id: CmId): CmEndpoint | undefined {
-    return id.state.kind === 'connection' ? id.state.endpoint : undefined;
-  }
-
   #openRequest(id: CmId): CmEndpoint {
-    if (id.state.kind === 'closed') {
+    if (id.state === 'closed') {
       throw new VerbsError(
         'EINVAL',
         'the id has no connect request to answer any more: its connection has ended, or its request was answered',
       );
     }
-    this.#expect(id, 'connection');
-    const endpoint = this.#endpointOf(id);
+    id.expect('connection');
+    const { endpoint } = id;
     if (endpoint?.phase === 'requested') return endpoint;
     throw new VerbsError(
       'EINVAL',
@@ -642,16 +636,12 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 
   /** The MPA startup of an incoming connection has ended: it is no longer counted. */
   #started(endpoint: CmEndpoint): void {
-    const state = endpoint.listener?.state;
-    if (state?.kind === 'listening') state.listener.starting.delete(endpoint);
+    endpoint.listener?.listening?.starting.delete(endpoint);
     this.#counted.delete(endpoint);
   }
 
   #answered(endpoint: CmEndpoint): void {
-    const state = endpoint.listener?.state;
-    if (endpoint.id !== undefined && state?.kind === 'listening') {
-      state.listener.pending.delete(endpoint.id);
-    }
+    if (endpoint.id !== undefined) endpoint.listener?.listening?.pending.delete(endpoint.id);
     endpoint.listener = undefined;
   }
 
@@ -670,14 +660,6 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 
   #push(event: CmEvent): void {
     this.#effects.push({ type: 'deliver', event });
-  }
-
-  #expect(id: CmId, ...kinds: CmId['state']['kind'][]): void {
-    if (id.state.kind === 'destroyed') throw new VerbsError('ENOENT', 'the id is destroyed');
-    if (!kinds.includes(id.state.kind)) {
-      const text = `the id must be ${kinds.map(idStateText).join(' or ')}, but is ${idStateText(id.state.kind)}`;
-      throw new VerbsError('EINVAL', text);
-    }
   }
 }
 

@@ -85,7 +85,7 @@ export class KeptPorts {
   assertInvariants(): void {
     let latest = 0;
     for (const [id, due] of this.#due) {
-      assert(id.state.kind === 'destroyed', 'held port of an id that exists');
+      assert(id.state === 'destroyed', 'held port of an id that exists');
       assert(due >= latest, 'held ports out of order');
       latest = due;
     }

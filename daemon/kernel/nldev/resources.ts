@@ -4,6 +4,7 @@
  */
 import { addressFamily } from '#base/address';
 import { QPType } from '#contract/verbs/enums';
+import type { IdState } from '#contract/verbs/id-lifecycle';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type {
   DeviceResources,
@@ -12,7 +13,6 @@ import type {
 } from '#daemon/clients/objects/device-resources';
 import type { NumberedList } from '#daemon/clients/objects/numbered-list';
 import { HostId } from '#daemon/host/host-id';
-import type { HostIdState } from '#daemon/host/host-id-state';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { emitSockaddr, Family } from '../cm/sockaddr.ts';
 import { Attr, Command, PORTS } from './abi.ts';
@@ -81,10 +81,12 @@ const BASIC_SRQ = 0;
 const STORAGE_BYTES = 128;
 
 /** `enum rdma_cm_state`. */
-const CM_STATES: Readonly<Record<HostIdState, number>> = {
+const CM_STATES: Readonly<Record<IdState, number>> = {
   idle: 0,
   bound: 7,
+  resolving: 1,
   resolved: 2,
+  routing: 3,
   routed: 4,
   listening: 8,
   connection: 5,

@@ -162,7 +162,7 @@ describe('a responder', () => {
     rig.manager.reject(id, Uint8Array.of(1, 2, 3), rig.now);
     expect(rig.stream.commands).toEqual(['listen', 'reject 3', 'disconnect']);
     expect(rig.drain()).toEqual([]);
-    expect(id.state.kind).toBe('closed');
+    expect(id.state).toBe('closed');
     expect(rig.emit(endpoint, CLOSED)).toEqual([]);
     rig.manager.destroy(id, rig.now);
     expect(rig.manager.endpoints()).toEqual([]);
