@@ -2,6 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { NEVER } from '#base/time';
 import { WROpcode } from '#contract/verbs/enums';
 import { PcapngCapture } from '#daemon/capture/pcapng-capture';
 import { until } from '../support/patience.ts';
@@ -16,7 +17,12 @@ describeWith(['tshark'], 'tshark on a capture of a host', () => {
   it('finds every FPDU of Sends, Writes and Reads, none malformed, every CRC good', async () => {
     const pieces: Uint8Array[] = [];
     const tap = new PcapngCapture({ write: (bytes) => pieces.push(bytes.slice()) });
-    const from = new RnicNode({ observer: { tap } });
+    // A nudge, after 100 ms without an answer, would be one more Write without payload.
+    const wire = { nudgeDelayMicros: NEVER };
+    const from = new RnicNode({
+      devices: [{ name: 'iwarp0', addresses: [], wire }],
+      observer: { tap },
+    });
     const to = new RnicNode();
     for (const address of ['127.0.0.1', '::1']) {
       const { active, activeId, passive } = await connectPair(from, to, address);
