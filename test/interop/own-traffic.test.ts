@@ -2,6 +2,7 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { NEVER } from '#base/time';
 import { SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { PcapngCapture } from '#daemon/capture/pcapng-capture';
 import type { WireDefaults } from '#daemon/iwarp/cm/cm-types';
@@ -27,7 +28,9 @@ class Recorded {
 
   constructor(wire: Partial<WireDefaults>) {
     const tap = new PcapngCapture({ write: (bytes) => this.#pieces.push(bytes.slice()) });
-    const devices = [{ name: 'iwarp0', addresses: [], wire }];
+    // A nudge, when an answer takes 100 ms, would be one more Write.
+    const own = { nudgeDelayMicros: NEVER, ...wire };
+    const devices = [{ name: 'iwarp0', addresses: [], wire: own }];
     this.from = new RnicNode({ devices, observer: { tap } });
     this.to = new RnicNode({ devices });
   }

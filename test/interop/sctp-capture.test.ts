@@ -8,7 +8,7 @@ import { connectDaemon } from '#verbs-api/connect-daemon';
 import type { Connection } from '#verbs-api/connection';
 import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
-import { programSeconds } from '../support/patience.ts';
+import { programSeconds, until } from '../support/patience.ts';
 import { describeWith } from '../support/prerequisites.ts';
 
 const A = ownAddress(51);
@@ -201,6 +201,10 @@ describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
     const path = folder.file('traffic.pcapng');
     const capture = await started(['capture', '-w', path, '--port', String(PORT)], /capturing to/);
     await write(B, 300_000);
+    // The programs do not wait for the end of their association.
+    await until('the end of the association', async () => {
+      return (await runCommand(['decode', path])).stdout.includes('SCTP SHUTDOWN COMPLETE');
+    });
     await ended(capture);
     const { stdout, stderr } = await runCommand(['decode', path]);
     expect(stderr + stdout).toMatch(/\d+ SCTP packets, 0 errors/);
