@@ -202,7 +202,7 @@ export async function createEmbedded(given: EmbeddedOptions = {}): Promise<Embed
   const hasRoce = devices.some(({ transport }) => transport === 'roce');
   const host = new RnicHost({
     ...hostOptions,
-    roce: hasRoce ? (await import('../host/roce/roce-parts.ts')).ROCE_PARTS : undefined,
+    roce: hasRoce ? (await import('../host/roce/roce-network.ts')).ROCE_NETWORK : undefined,
     carriers: await loadCarriers(devices),
     system: isolated ? isolatedSystem(devices) : hostSystem(loopback),
     devices: devices.map((device) => {

@@ -1,6 +1,7 @@
 /** What the host knows of a kind of devices; `device-kinds.ts` lists them. */
 import type { FaultTarget } from '#contract/protocol/faults';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
+import type { DeviceProfile } from '../rnic/device-profile.ts';
 import type { CarrierModule, KindChoice } from './stream-carrier.ts';
 
 export interface DeviceKind {
@@ -9,6 +10,8 @@ export interface DeviceKind {
   readonly choice: KindChoice;
   /** A device of this kind serves the addresses that it lists, never all. */
   readonly needsAddresses?: boolean;
+  /** Limits other than those of a large adapter. */
+  readonly profile?: Partial<DeviceProfile>;
   /** Wire options that all its devices have. */
   readonly wire?: Partial<WireDefaults>;
   /** Why it cannot be on an isolated network. */

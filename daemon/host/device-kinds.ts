@@ -1,5 +1,6 @@
 /** The kinds of emulated devices. A new one is a row here, and the folder of what carries it. */
 import type { DeviceKind } from './device-kind.ts';
+import { ROCE_PROFILE } from './roce/roce-profile.ts';
 import { SCTP_KINDS } from './sctp/sctp-kinds.ts';
 import type { CarrierModule, KindChoice } from './stream-carrier.ts';
 
@@ -12,6 +13,7 @@ export const DEVICE_KINDS: DeviceKind[] = [
   {
     name: 'roce',
     choice: { transport: 'roce' },
+    profile: ROCE_PROFILE,
     faultTargets: ['packets', 'requests', 'icrc'],
   },
   ...SCTP_KINDS,

@@ -16,9 +16,9 @@ import { Nic } from '../rnic/nic.ts';
 import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
 import type { DeviceKind } from './device-kind.ts';
 import { deviceKind } from './device-kinds.ts';
-import type { RoceDeviceParts } from './roce/roce-device-parts.ts';
-import type { PortHost, RocePort } from './roce/roce-port.ts';
-import type { RoceVerbs } from './roce/roce-verbs.ts';
+import { hwCounters, linkCounters } from './roce/roce-counters.ts';
+import { type PortHost, RocePort } from './roce/roce-port.ts';
+import { RoceVerbs } from './roce/roce-verbs.ts';
 import type { ServedDevice } from './served-device.ts';
 
 /** Reported as firmware version; the version of the package. */
@@ -29,11 +29,6 @@ const VENDOR_ID = 0x697764;
 const MTU_BYTES = 4096;
 /** A message's offsets are 32 bits wide (RFC 5041 §4.3); half of that keeps lengths positive. */
 const MESSAGE_MAX_BYTES = 0x7fffffff;
-
-/** The host of RoCE devices, and the parts for making them. */
-export interface RoceHost extends PortHost {
-  readonly roceParts: RoceDeviceParts;
-}
 
 export class EmulatedDevice implements ServedDevice {
   readonly name: string;
@@ -53,7 +48,6 @@ export class EmulatedDevice implements ServedDevice {
   /** Undefined for a device whose queue pairs the connection manager connects. */
   readonly rocePort: RocePort | undefined;
   readonly roce: RoceVerbs | undefined;
-  readonly #roceParts: RoceDeviceParts | undefined;
 
   /**
    * `random` chooses STags, which a peer must not guess (RFC 5040 §8.1.1). A RoCE device needs
@@ -62,7 +56,7 @@ export class EmulatedDevice implements ServedDevice {
   constructor(
     config: DeviceConfig,
     random: Random32,
-    host?: RoceHost,
+    host?: PortHost,
     others: readonly string[] = [],
   ) {
     this.name = config.name;
@@ -80,20 +74,17 @@ export class EmulatedDevice implements ServedDevice {
       nodeGuid: nodeGuid(config),
       addresses: config.addresses,
     };
-    const parts = this.transport === 'roce' ? host?.roceParts : undefined;
-    this.#roceParts = parts;
-    this.rocePort = parts && host && new parts.RocePort({ ...this.info, others }, host);
+    const isRoce = this.transport === 'roce';
+    this.rocePort = isRoce && host ? new RocePort({ ...this.info, others }, host) : undefined;
     this.nic = new Nic({
       name: config.name,
       seed: random(),
       random,
-      profile: { ...parts?.profile, ...profile },
+      profile: { ...kind.profile, ...profile },
       ...(this.rocePort === undefined ? {} : { ib: this.rocePort }),
     });
     this.roce =
-      parts && host && this.rocePort
-        ? new parts.RoceVerbs(this.rocePort, this.nic, () => host.multicastGroups)
-        : undefined;
+      host && this.rocePort && new RoceVerbs(this.rocePort, this.nic, () => host.multicastGroups);
     this.cmDevice = {
       name: config.name,
       addresses: config.addresses,
@@ -133,11 +124,11 @@ export class EmulatedDevice implements ServedDevice {
 
   /** Counters of a RoCE device by rxe's names; undefined for others. */
   get hwCounters(): Readonly<Record<string, number>> | undefined {
-    return this.rocePort && this.#roceParts?.hwCounters(this.rocePort.counters, this.nic.counters);
+    return this.rocePort && hwCounters(this.rocePort.counters, this.nic.counters);
   }
 
   get linkCounters(): Readonly<Record<string, number>> | undefined {
-    return this.rocePort && this.#roceParts?.linkCounters(this.rocePort.counters);
+    return this.rocePort && linkCounters(this.rocePort.counters);
   }
 
   /** The one port (`ibv_query_port`). */

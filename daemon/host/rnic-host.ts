@@ -42,8 +42,7 @@ import { type HostAsyncEvent, type HostFailure, NicEffects } from './nic-effects
 import type { HostNotice, HostObserver } from './observer.ts';
 import type { UserCheck } from './peer-facts.ts';
 import type { MulticastGroups } from './roce/multicast-groups.ts';
-import type { RoceNetworkParts } from './roce/roce-network-parts.ts';
-import type { RoceParts } from './roce/roce-parts.ts';
+import type { RoceNetwork } from './roce/roce-network.ts';
 import { type PacketDestination, RoceSide } from './roce/roce-side.ts';
 import type { DeviceHost } from './served-device.ts';
 import { inSlices } from './slices.ts';
@@ -57,10 +56,10 @@ export interface RnicHostOptions {
   /** Default: one device, `iwarp0`, for every address. */
   readonly devices?: readonly DeviceConfig[];
   /**
-   * `ROCE_PARTS`; required if a device is a RoCE device. Without its `network`, `addRoceNetwork` must
-   * be called before any verb of such a device.
+   * `ROCE_NETWORK`, for RoCE devices. Without it, `addRoceNetwork` must be called before any verb of such a
+   * device.
    */
-  readonly roce?: RoceParts | undefined;
+  readonly roce?: RoceNetwork | undefined;
   /** `loadCarriers()` of its devices. Default: TCP alone. */
   readonly carriers?: readonly CarrierModule[];
   readonly observer?: HostObserver;
@@ -107,7 +106,6 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     this.crcEngine = options.crcEngine ?? chooseCrcEngine();
     this.#observer = options.observer ?? {};
     this.#roce = new RoceSide(this, {
-      parts: options.roce,
       tap: this.#observer.tap?.packets,
       outward: kernelUdp === true,
     });
@@ -127,7 +125,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     this.#effects = new NicEffects(this, this.#sides, this.#iwarp.conduits);
     const hasIwarp = this.devices.some(({ transport }) => transport === 'iwarp');
     this.cm = new HostCm(this.#iwarp.manager, hasIwarp, this);
-    if (options.roce?.network !== undefined) this.addRoceNetwork(options.roce.network);
+    if (options.roce !== undefined) this.addRoceNetwork(options.roce);
   }
 
   /** Carriers around the system's network: each has the ports of its devices' addresses. */
@@ -147,8 +145,8 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
   }
 
   /** Connects the RoCE devices, if there are any. Call once. */
-  addRoceNetwork(parts: RoceNetworkParts): void {
-    if (this.devices.some(({ transport }) => transport === 'roce')) this.#roce.connect(parts);
+  addRoceNetwork(network: RoceNetwork): void {
+    if (this.devices.some(({ transport }) => transport === 'roce')) this.#roce.connect(network);
   }
 
   // Commands

@@ -15,7 +15,6 @@ import { hostSystem, isolatedSystem } from '../host/links/system.ts';
 import { RnicHost } from '../host/rnic-host.ts';
 import { AddressWatch } from '../host/roce/address-watch.ts';
 import { chooseCrc32 } from '../host/roce/crc32-engine.ts';
-import type { RoceDeviceParts } from '../host/roce/roce-device-parts.ts';
 import type { HttpServer } from '../http/http-server.ts';
 import { IpcServer } from '../ipc/ipc-server.ts';
 import { publishSysfs, removeSysfs, sysfsPath } from '../kernel/sysfs-tree.ts';
@@ -172,7 +171,6 @@ export class Daemon {
           ? isolatedSystem(config.devices)
           : hostSystem(config.loopback),
       devices: config.devices,
-      roce: await rocePartsFor(config.devices),
       carriers: await loadCarriers(config.devices),
       observer: hostObserver(notes.note, taps),
     });
@@ -405,19 +403,11 @@ export function stopOnSignals(daemon: Daemon, log: Logger): Promise<NodeJS.Signa
 /** sysexits.h: internal software error. */
 const EX_SOFTWARE = 70;
 
-/** Loaded only for RoCE devices: keeps daemon startup fast. */
-async function rocePartsFor(
-  devices: DaemonConfig['devices'],
-): Promise<RoceDeviceParts | undefined> {
-  if (!devices.some(isRoce)) return undefined;
-  return (await import('../host/roce/roce-device-parts.ts')).ROCE_DEVICE_PARTS;
-}
-
 /** Loads what RoCE devices need for their first client; called once the daemon is ready. */
 async function connectRoceDevices(host: RnicHost): Promise<void> {
   if (!host.devices.some(isRoce)) return;
-  const { ROCE_NETWORK_PARTS } = await import('../host/roce/roce-network-parts.ts');
-  host.addRoceNetwork(ROCE_NETWORK_PARTS);
+  const { ROCE_NETWORK } = await import('../host/roce/roce-network.ts');
+  host.addRoceNetwork(ROCE_NETWORK);
 }
 
 function isRoce({ transport }: { readonly transport?: DeviceTransport }): boolean {

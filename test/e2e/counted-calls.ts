@@ -7,7 +7,7 @@ import { existsSync } from 'node:fs';
 import { QPState } from '#contract/verbs/enums';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { hostSystem } from '#daemon/host/links/system';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { SCTP } from '#daemon/host/sctp/sctp-carrier';
 import { datagramEnd } from '../support/datagram-end.ts';
 import { bringTo, PEER } from '../support/program-rig.ts';
@@ -21,7 +21,7 @@ type Options = ConstructorParameters<typeof RnicNode>[0];
 
 /** Devices of the kind: of one host for both ends, or of one for each. */
 function nodesOf(kind: string): [near: RnicNode, far: RnicNode] {
-  const parts = { roce: ROCE_PARTS, carriers: [SCTP] };
+  const parts = { roce: ROCE_NETWORK, carriers: [SCTP] };
   const node = (...devices: NonNullable<NonNullable<Options>['devices']>): RnicNode => {
     return new RnicNode({
       ...parts,

@@ -8,7 +8,7 @@ import { spawnSync } from 'node:child_process';
 import type { TappedPacket } from '#contract/protocol/packet-records';
 import { WCStatus } from '#contract/verbs/enums';
 import type { CaptureTap } from '#daemon/capture/capture-tap';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { ROCE_PORT } from '#daemon/roce/wire/icrc';
 import { forgeHostUnreachable, forgePortUnreachable, forgeTooBig } from '../support/forged-icmp.ts';
 import { type ConnectedPair, connectPair, RnicNode } from '../support/rnic-node.ts';
@@ -37,7 +37,7 @@ const tap: CaptureTap = {
 
 function nodeAt(address: string): RnicNode {
   const device = { name: 'roce0', addresses: [address], transport: 'roce' as const };
-  return new RnicNode({ devices: [device], roce: ROCE_PARTS, observer: { tap } });
+  return new RnicNode({ devices: [device], roce: ROCE_NETWORK, observer: { tap } });
 }
 
 const near = nodeAt(nearAddress);

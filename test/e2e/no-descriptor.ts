@@ -3,7 +3,7 @@
  * to it. Arguments: the addresses of both. Prints each step that it survived.
  */
 import { openSync } from 'node:fs';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { datagramEnd } from '../support/datagram-end.ts';
 import { RnicNode } from '../support/rnic-node.ts';
 import { RoceStranger } from '../support/roce-stranger.ts';
@@ -11,7 +11,7 @@ import { RoceStranger } from '../support/roce-stranger.ts';
 const TIMES = 8;
 const [own = '', from = ''] = process.argv.slice(2);
 const devices = [{ name: 'roce0', addresses: [], transport: 'roce' as const }];
-const node = new RnicNode({ devices, roce: ROCE_PARTS });
+const node = new RnicNode({ devices, roce: ROCE_NETWORK });
 const { counters } = node.device().rocePort ?? {};
 if (counters === undefined) throw new Error('no RoCE device');
 const { qp } = datagramEnd(node.device(), () => node.host.drain());

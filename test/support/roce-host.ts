@@ -2,7 +2,7 @@
 import { Access, QPState, QPType } from '#contract/verbs/enums';
 import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { ROCE_PARTS, type RoceParts } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK, type RoceNetwork } from '#daemon/host/roce/roce-network';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
@@ -130,7 +130,7 @@ export class RoceWorld {
   readonly time = new VirtualTime();
   readonly host: RnicHost;
 
-  constructor(devices = 2, roce: RoceParts = ROCE_PARTS) {
+  constructor(devices = 2, roce: RoceNetwork | null = ROCE_NETWORK) {
     const network = {
       hold: () => {
         throw new Error('no TCP here');
@@ -139,7 +139,7 @@ export class RoceWorld {
     };
     this.host = new RnicHost({
       system: { clock: new VirtualClock(this.time, new Prng(1)), network },
-      roce,
+      roce: roce ?? undefined,
       devices: Array.from({ length: devices }, (_, index) => ({
         name: `roce${index}`,
         addresses: [`127.0.0.${2 + index}`, `127.0.1.${2 + index}`],

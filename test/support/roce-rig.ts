@@ -15,7 +15,7 @@ import type { HostId } from '#daemon/host/host-id';
 import type { HostSystem } from '#daemon/host/links/network';
 import { hostSystem, isolatedSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { IpcServer } from '#daemon/ipc/ipc-server';
 import { publishSysfs, sysfsPath } from '#daemon/kernel/sysfs-tree';
 import { Refusals } from '#daemon/refusals/refusals';
@@ -31,7 +31,7 @@ export class RoceRig {
   #server: IpcServer | undefined;
 
   private constructor(devices: readonly DeviceConfig[], system: HostSystem) {
-    this.host = new RnicHost({ system, devices, roce: ROCE_PARTS });
+    this.host = new RnicHost({ system, devices, roce: ROCE_NETWORK });
     const { cm } = this.host;
     const listen = cm.listen.bind(cm);
     cm.listen = (id, backlog) => {

@@ -9,7 +9,7 @@ import { EndedClients } from '#daemon/clients/objects/ended-clients';
 import { DEFAULT_QUOTAS } from '#daemon/clients/objects/quotas';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost, type RnicHostOptions } from '#daemon/host/rnic-host';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { executeOn } from '#daemon/kernel/command-boundary';
 import { KernelClient } from '#daemon/kernel/kernel-client';
 import type { KernelReply } from '#daemon/kernel/kernel-file';
@@ -131,7 +131,7 @@ export class UverbsRig {
   readonly file: UverbsFile;
 
   constructor(options: Partial<RnicHostOptions> = {}, quotas = DEFAULT_QUOTAS, owner = SELF) {
-    this.host = new RnicHost({ system: hostSystem(), roce: ROCE_PARTS, ...options });
+    this.host = new RnicHost({ system: hostSystem(), roce: ROCE_NETWORK, ...options });
     this.refusals = new Refusals(() => '2026-01-01T00:00:00.000Z');
     this.server = new KernelServer({
       directory: new DeviceDirectory(this.host, undefined),

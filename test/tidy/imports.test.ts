@@ -110,7 +110,7 @@ describe('what loads at once, for the time to the ready line', () => {
   });
 
   it('is for RoCE devices neither the transport nor the connection manager', () => {
-    const folders = foldersWith('daemon/host/roce/roce-device-parts.ts');
+    const folders = foldersWith('daemon/host/rnic-host.ts');
     for (const later of ['daemon/roce/transport', 'daemon/roce/cm']) {
       expect(folders).not.toContain(later);
     }

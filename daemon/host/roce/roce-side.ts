@@ -13,7 +13,7 @@ import {
   type ConnectionStatus,
   roceConnection,
 } from '../connection-status.ts';
-import type { EmulatedDevice, RoceHost } from '../emulated-device.ts';
+import type { EmulatedDevice } from '../emulated-device.ts';
 import { gidAddress, type HostAddress, hostAddresses, listedAddresses } from '../host-addresses.ts';
 import type { HostCm } from '../host-cm.ts';
 import type { HostFaults } from '../host-faults.ts';
@@ -23,9 +23,8 @@ import { isolatedText } from '../links/isolated-text.ts';
 import { isLinkLocalGid, MulticastGroups } from './multicast-groups.ts';
 import type { PacketNetwork, PacketNetworkHost } from './packet-network.ts';
 import type { RoceCm, RoceCmHost } from './roce-cm.ts';
-import type { RoceNetworkParts } from './roce-network-parts.ts';
-import type { RoceParts } from './roce-parts.ts';
-import type { RocePort } from './roce-port.ts';
+import type { RoceNetwork } from './roce-network.ts';
+import type { PortHost, RocePort } from './roce-port.ts';
 
 /** The destination of a RoCE device's queue pair, as `status` shows it. */
 export interface PacketDestination {
@@ -45,18 +44,17 @@ interface RoceSideHost extends SideHost {
 }
 
 interface RoceSideOptions {
-  readonly parts: RoceParts | undefined;
   readonly tap: PacketTap | undefined;
   /** Packets may leave the host. */
   readonly outward: boolean;
 }
 
-export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHost {
+export class RoceSide implements HostSide, PortHost, PacketNetworkHost, RoceCmHost {
   readonly #host: RoceSideHost;
   readonly #options: RoceSideOptions;
   readonly #noGroups = new MulticastGroups();
   /** Undefined without RoCE devices, and until `connect`. */
-  #parts: RoceNetworkParts | undefined;
+  #network: RoceNetwork | undefined;
   #packets: PacketNetwork | undefined;
   #cm: RoceCm | undefined;
   #ports: readonly RocePort[] | undefined;
@@ -68,13 +66,13 @@ export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHo
   }
 
   /** Connects the devices, before the first verb. Call once. */
-  connect(parts: RoceNetworkParts): void {
+  connect(network: RoceNetwork): void {
     assert(this.#packets === undefined, 'RoCE network added twice');
     const { tap, outward } = this.#options;
-    this.#parts = parts;
-    this.#packets = new parts.PacketNetwork(this, tap, outward);
+    this.#network = network;
+    this.#packets = new network.PacketNetwork(this, tap, outward);
     this.#packets.setFaults(this.#host.faults.injector.packets);
-    this.#cm = new parts.RoceCm(this, this.#packets);
+    this.#cm = new network.RoceCm(this, this.#packets);
     this.#host.cm.addRoce(this.#cm);
     if (outward) this.#cm.openNamedPorts();
   }
@@ -176,12 +174,6 @@ export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHo
 
   // Callbacks of ports, packets and the connection manager
 
-  get roceParts(): RoceParts {
-    const { parts } = this.#options;
-    if (parts === undefined) throw new Error('a host of RoCE devices needs ROCE_PARTS');
-    return parts;
-  }
-
   rocePorts(): readonly RocePort[] {
     this.#ports ??= this.#host.devices.flatMap(({ rocePort }) => rocePort ?? []);
     return this.#ports;
@@ -208,10 +200,10 @@ export class RoceSide implements HostSide, RoceHost, PacketNetworkHost, RoceCmHo
 
   makeWire(qp: QP, port: RocePort): ProgramWire {
     const { type, qpn } = qp;
-    const [network, parts] = [this.#packets, this.#parts];
-    assert(network !== undefined && parts !== undefined, 'queue pair before its network');
-    const { makeWire, portMtuBytes } = parts;
-    return network.connect(qp, port, makeWire(qp, { type, qpn, portMtuBytes }));
+    const [packets, network] = [this.#packets, this.#network];
+    assert(packets !== undefined && network !== undefined, 'queue pair before its network');
+    const { makeWire, portMtuBytes } = network;
+    return packets.connect(qp, port, makeWire(qp, { type, qpn, portMtuBytes }));
   }
 
   get isolated(): boolean {

@@ -16,7 +16,7 @@ import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
 import { type ClientQuotas, DEFAULT_QUOTAS, QuotaLedger } from '#daemon/clients/objects/quotas';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { COMMAND_SCHEMAS } from '#daemon/ipc/command-schemas';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import type { Draws } from '#test/support/draws';
@@ -444,7 +444,7 @@ function inspect(value: IpcValue): string {
 class CommandState implements FuzzState {
   readonly #host = new RnicHost({
     system: hostSystem(),
-    roce: ROCE_PARTS,
+    roce: ROCE_NETWORK,
     devices: [
       { name: 'fuzzed', addresses: ['127.0.0.1'] },
       { name: 'roce', transport: 'roce', addresses: ['127.0.0.1'] },

@@ -7,7 +7,7 @@ import { QPState, QPType } from '#contract/verbs/enums';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { crc32 } from '#daemon/roce/wire/crc32';
@@ -55,7 +55,7 @@ interface Expectation {
 class UdpState implements FuzzState {
   readonly #host = new RnicHost({
     system: hostSystem(),
-    roce: ROCE_PARTS,
+    roce: ROCE_NETWORK,
     devices: [
       { name: 'fuzzed', addresses: [OWN], transport: 'roce' },
       { name: 'beside', addresses: [ownAddress(23)], transport: 'roce' },

@@ -7,7 +7,7 @@
 import type { FaultSpec } from '#contract/protocol/faults';
 import { QPState } from '#contract/verbs/enums';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
 import { Prng } from '#test/support/prng';
 import { VirtualClock, VirtualTime } from '#test/support/virtual-time';
@@ -74,7 +74,7 @@ class Run {
     };
     this.#host = new RnicHost({
       system: { clock: this.#clock, network },
-      roce: ROCE_PARTS,
+      roce: ROCE_NETWORK,
       devices: [0, 1].map((index) => ({
         name: `roce${index}`,
         addresses: [`127.0.0.${2 + index}`],

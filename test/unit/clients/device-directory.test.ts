@@ -3,12 +3,12 @@ import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
 import type { DeviceConfig } from '#daemon/host/device-config';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 
 const hosts: RnicHost[] = [];
 
 function hostOf(...devices: DeviceConfig[]): RnicHost {
-  const host = new RnicHost({ system: hostSystem(), devices, roce: ROCE_PARTS });
+  const host = new RnicHost({ system: hostSystem(), devices, roce: ROCE_NETWORK });
   hosts.push(host);
   return host;
 }

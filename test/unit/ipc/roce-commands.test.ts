@@ -8,7 +8,7 @@ import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { COMMAND_SCHEMAS } from '#daemon/ipc/command-schemas';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 
@@ -29,7 +29,7 @@ let directory: DeviceDirectory;
 let clients: ClientContext[];
 
 beforeEach(() => {
-  host = new RnicHost({ system: hostSystem(), devices: [device], roce: ROCE_PARTS });
+  host = new RnicHost({ system: hostSystem(), devices: [device], roce: ROCE_NETWORK });
   directory = new DeviceDirectory(host, undefined);
   clients = [];
 });

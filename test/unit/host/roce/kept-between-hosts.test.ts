@@ -7,7 +7,7 @@ import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { addressOf } from '#native-bridge/libc/libc';
 import { ProcessMemory } from '#native-bridge/libc/process-vm';
 import { ownAddress } from '#test/support/own-address';
@@ -26,7 +26,7 @@ class World {
 
   constructor(address: string) {
     const devices = [{ name: 'roce0', addresses: [address], transport: 'roce' as const }];
-    this.host = new RnicHost({ system: hostSystem(), devices, roce: ROCE_PARTS });
+    this.host = new RnicHost({ system: hostSystem(), devices, roce: ROCE_NETWORK });
   }
 
   device(): EmulatedDevice {

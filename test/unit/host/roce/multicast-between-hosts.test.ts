@@ -8,7 +8,7 @@ import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { crc32 } from '#daemon/roce/wire/crc32';
 import {
   datagramHeaderBytes,
@@ -47,7 +47,7 @@ class World {
       system: hostSystem(),
       observer: { notice },
       devices: [{ name: 'roce0', addresses: [address], transport: 'roce' }],
-      roce: ROCE_PARTS,
+      roce: ROCE_NETWORK,
     });
   }
 

@@ -6,9 +6,7 @@ import { QPState, QPType } from '#contract/verbs/enums';
 import type { Fault, FaultPeer } from '#daemon/faults/fault';
 import { parseFaultPeer } from '#daemon/host/fault-peer';
 import { RnicHost } from '#daemon/host/rnic-host';
-import { ROCE_DEVICE_PARTS } from '#daemon/host/roce/roce-device-parts';
-import { ROCE_NETWORK_PARTS } from '#daemon/host/roce/roce-network-parts';
-import { ROCE_PARTS } from '#daemon/host/roce/roce-parts';
+import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { Prng } from '#test/support/prng';
 import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 import { VirtualClock, VirtualTime } from '#test/support/virtual-time';
@@ -80,9 +78,9 @@ describe('a fault of packets', () => {
   });
 
   it('drop: also for a fault added before the network of the devices', () => {
-    const world = new RoceWorld(2, ROCE_DEVICE_PARTS);
+    const world = new RoceWorld(2, null);
     const fault = world.host.faults.add({ kind: 'drop', opcode: 'send', nth: 1 }, undefined);
-    world.host.addRoceNetwork(ROCE_NETWORK_PARTS);
+    world.host.addRoceNetwork(ROCE_NETWORK);
     const [a, b] = world.pair(QPType.rc, RETRIES);
     b.receives.post(1, [b.piece(0, 64)]);
     a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 64)] });
@@ -310,7 +308,7 @@ describe('kinds of the other transport', () => {
       { name: 'i', addresses: ['127.0.0.2'] },
       { name: 'r', addresses: ['127.0.0.2'], transport: 'roce' as const },
     ];
-    const host = new RnicHost({ system: { clock, network }, devices, roce: ROCE_PARTS });
+    const host = new RnicHost({ system: { clock, network }, devices, roce: ROCE_NETWORK });
     expect(wrong(host, 'drop', 'i')).toMatch(
       /^drop acts on RoCE devices, and i is iWARP; use one of delay, bandwidth, slice, /,
     );
