@@ -1,7 +1,16 @@
 /**
- * A reflected CRC of 32 bits over a range of bytes, eight bytes a step (slicing by eight). Initial
- * value and final XOR are 0xFFFFFFFF, as in CRC32C and in the CRC-32 of Ethernet.
+ * Reflected CRCs of 32 bits over ranges of bytes. Initial value and final XOR are 0xFFFFFFFF, as in CRC32C
+ * and in the CRC-32 of Ethernet.
+ *
+ * A short range is computed here, in place, eight bytes a step (slicing by eight). A native call is faster
+ * for a long one, but needs a view. Each polynomial has functions of its own, since V8 then knows the tables.
  */
+
+/**
+ * Computes the CRC of `bytes`, which it only reads. `initial` is the result for the preceding bytes (default
+ * 0: none). Returns an unsigned 32-bit number. Native implementations are injected as this type.
+ */
+export type Crc = (bytes: Uint8Array, initial?: number) => number;
 
 /** The tables of one polynomial: entry `k * 256 + n` is the CRC of byte n followed by k zeros. */
 type CrcSlices = Int32Array;
@@ -65,4 +74,39 @@ export function slicedCrc(
     crc = (crc >>> 8) ^ (slices[(crc ^ (bytes[at] as number)) & 0xff] as number);
   }
   return ~crc >>> 0;
+}
+
+/** True if an implementation agrees with another, on a view at an odd offset and in parts. */
+export function agrees(native: Crc, reference: Crc): boolean {
+  const bytes = Uint8Array.from({ length: 1000 }, (_, index) => (index * 31) & 0xff);
+  const view = bytes.subarray(3, 990);
+  const parts = native(view.subarray(501), native(view.subarray(0, 501)));
+  const expected = reference(view);
+  return native(view) === expected && parts === expected;
+}
+
+/** Views of ranges in the slots of one buffer, kept for native calls. */
+export class SlotViews {
+  readonly #bytes: Uint8Array;
+  /** By slot: the view of its last range, which the other two describe. */
+  readonly #views: Uint8Array[];
+  readonly #starts: Uint32Array;
+  readonly #ends: Uint32Array;
+
+  constructor(bytes: Uint8Array, slots: number) {
+    this.#bytes = bytes;
+    this.#views = Array.from({ length: slots }, () => bytes.subarray(0, 0));
+    this.#starts = new Uint32Array(slots);
+    this.#ends = new Uint32Array(slots);
+  }
+
+  /** A view of `[start, end)`, which is in `slot`. */
+  of(slot: number, start: number, end: number): Uint8Array {
+    if (this.#ends[slot] !== end || this.#starts[slot] !== start) {
+      this.#views[slot] = this.#bytes.subarray(start, end);
+      this.#starts[slot] = start;
+      this.#ends[slot] = end;
+    }
+    return this.#views[slot] as Uint8Array;
+  }
 }
