@@ -19,18 +19,7 @@ function publicEntries(): string[] {
  * Types that the compiler must be able to name in another file's declarations (TS4023): the
  * arguments and results in the type of `NFS3`.
  */
-const NAMED_BY_THE_COMPILER = [
-  'verbs-api/nfs/nfs3/directory-procedures.ts: FileSystemLimits',
-  'verbs-api/nfs/nfs3/directory-procedures.ts: FileSystemStatus',
-  'verbs-api/nfs/nfs3/directory-procedures.ts: PathLimits',
-  'verbs-api/nfs/nfs3/directory-procedures.ts: ReadDirectoryArgs',
-  'verbs-api/nfs/nfs3/directory-procedures.ts: ReadDirectoryPlusArgs',
-  'verbs-api/nfs/nfs3/file-procedures.ts: AccessArgs',
-  'verbs-api/nfs/nfs3/file-procedures.ts: AccessOk',
-  'verbs-api/nfs/nfs3/file-procedures.ts: LookupOk',
-  'verbs-api/nfs/nfs3/file-procedures.ts: ReadLinkOk',
-  'verbs-api/nfs/nfs3/name-procedures.ts: MakeNodeArgs',
-];
+const NAMED_BY_THE_COMPILER = ['verbs-api/nfs/nfs3/name-procedures.ts: MakeNodeArgs'];
 
 /** Exports of `texts` that no other file imports, as `file: name`. */
 function deadExports(texts: ReadonlyMap<string, string>, entries: readonly string[]): string[] {

@@ -78,7 +78,6 @@ export interface DirectoryEntry3 {
   readonly name: FileName3;
 }
 
-/** Bytes of a fattr3. */
 export const ATTRIBUTES_BYTES = 84;
 /** Maximum bytes of a post_op_attr. */
 export const POST_OP_ATTRIBUTES_MAX_BYTES = 4 + ATTRIBUTES_BYTES;
@@ -154,7 +153,7 @@ export const postOpAttributes: XdrCodec<Attributes3 | undefined> = optional(attr
 
 const wccAttributes = struct<WccAttributes3>({ size: uint64, mtime: time3, ctime: time3 });
 
-export const wccData: XdrCodec<WccData3> = struct<WccData3>({
+export const wccData = struct<WccData3>({
   before: optional(wccAttributes),
   after: postOpAttributes,
 });
@@ -169,10 +168,7 @@ export const postOpHandle: XdrCodec<FileHandle3 | undefined> = optional(handle3)
 export const fileName3: XdrCodec<FileName3> = opaque(NAME_READ_MAX_BYTES);
 
 /** diropargs3. */
-export const directoryEntry: XdrCodec<DirectoryEntry3> = struct<DirectoryEntry3>({
-  directory: handle3,
-  name: fileName3,
-});
+export const directoryEntry = struct<DirectoryEntry3>({ directory: handle3, name: fileName3 });
 
 /** set_atime and set_mtime. */
 const setTime: XdrCodec<SetTime3 | undefined> = {

@@ -12,7 +12,6 @@ import {
   POST_OP_ATTRIBUTES_MAX_BYTES,
   postOpAttributes,
   postOpHandle,
-  type Time3,
   time3,
 } from './attributes.ts';
 import { VERIFIER_BYTES } from './constants.ts';
@@ -23,24 +22,6 @@ import {
   objectFailure,
   outcome,
 } from './outcome.ts';
-
-/** READDIR3args. */
-export interface ReadDirectoryArgs {
-  readonly directory: FileHandle3;
-  /** 0, or the cookie of the last entry received. */
-  readonly cookie: bigint;
-  readonly cookieVerifier: Uint8Array;
-  /** Maximum bytes of the reply's READDIR3resok. */
-  readonly count: number;
-}
-
-/** READDIRPLUS3args. */
-export interface ReadDirectoryPlusArgs extends Omit<ReadDirectoryArgs, 'count'> {
-  /** Maximum bytes of file ids, names and cookies. */
-  readonly dirCount: number;
-  /** Maximum bytes of the reply's READDIRPLUS3resok. */
-  readonly maxCount: number;
-}
 
 /** A name in a directory (entry3). */
 export interface ListedEntry {
@@ -64,59 +45,15 @@ export interface Listing<E extends ListedEntry> {
   readonly eof: boolean;
 }
 
-/** FSSTAT3resok: bytes and files in total, free, and free for this user. */
-export interface FileSystemStatus {
-  readonly attributes: Attributes3 | undefined;
-  readonly totalBytes: bigint;
-  readonly freeBytes: bigint;
-  readonly availableBytes: bigint;
-  readonly totalFiles: bigint;
-  readonly freeFiles: bigint;
-  readonly availableFiles: bigint;
-  /** Seconds during which this is not expected to change. */
-  readonly invariantSeconds: number;
-}
-
-/** FSINFO3resok; sizes in bytes. */
-export interface FileSystemLimits {
-  readonly attributes: Attributes3 | undefined;
-  readonly readMax: number;
-  readonly readPreferred: number;
-  readonly readMultiple: number;
-  readonly writeMax: number;
-  readonly writePreferred: number;
-  readonly writeMultiple: number;
-  readonly directoryPreferred: number;
-  readonly fileSizeMax: bigint;
-  readonly timeGranularity: Time3;
-  /** Bits of `FsProperty`. */
-  readonly properties: number;
-}
-
-/** PATHCONF3resok. */
-export interface PathLimits {
-  readonly attributes: Attributes3 | undefined;
-  readonly linkMax: number;
-  /** Bytes. */
-  readonly nameMax: number;
-  /** Whether names that are too long are rejected rather than truncated. */
-  readonly noTrunc: boolean;
-  readonly chownRestricted: boolean;
-  readonly caseInsensitive: boolean;
-  readonly casePreserving: boolean;
-}
-
 /** Maximum entries a reader accepts; a message holds far fewer. */
 const ENTRIES_READ_MAX = 1 << 20;
 /** Bytes of a listing besides its entries: attributes, verifier, end of list and eof. */
 export const LISTING_FRAME_MAX_BYTES = POST_OP_ATTRIBUTES_MAX_BYTES + VERIFIER_BYTES + 4 + 4;
 
-/** Encoded bytes of a READDIR entry. */
 export function entrySizeBytes(nameBytes: number): number {
   return 4 + 8 + 4 + roundup(nameBytes) + 8;
 }
 
-/** Encoded bytes of a READDIRPLUS entry. */
 export function entryPlusSizeBytes(
   nameBytes: number,
   hasAttributes: boolean,
@@ -130,14 +67,15 @@ export function entryPlusSizeBytes(
 // NFSR-1813.3-03
 /**
  * Bytes of the largest reply to READDIR or READDIRPLUS. The caller's limit covers the whole success
- * reply (RFC 1813 §3.3.16), but Linux's server counts only the entries, so reserve space for the
- * rest.
+ * reply (RFC 1813 §3.3.16), but Linux's server counts only the entries, so reserve space for the rest.
  */
 function listingMaxBytes(limitBytes: number): number {
   return 4 + LISTING_FRAME_MAX_BYTES + limitBytes;
 }
 
 const verifier3 = opaqueFixed(VERIFIER_BYTES);
+/** The cookie is 0, or that of the last entry received. */
+const position = { directory: handle3, cookie: uint64, cookieVerifier: verifier3 };
 const listedEntry = { fileid: uint64, name: fileName3, cookie: uint64 };
 
 /** READDIR3resok and READDIRPLUS3resok, or the directory's attributes. */
@@ -154,15 +92,11 @@ function listing<E extends ListedEntry>(
 }
 
 /** READDIR (RFC 1813 §3.3.16). */
-export const readdir = defineProcedure<
-  ReadDirectoryArgs,
-  Outcome3<Listing<ListedEntry>, ObjectFailure>
->({
+export const readdir = defineProcedure({
   number: 16,
-  args: struct<ReadDirectoryArgs>({
-    directory: handle3,
-    cookie: uint64,
-    cookieVerifier: verifier3,
+  args: struct({
+    ...position,
+    /** Maximum bytes of the reply's READDIR3resok. */
     count: uint32,
   }),
   result: listing(struct<ListedEntry>(listedEntry)),
@@ -171,16 +105,13 @@ export const readdir = defineProcedure<
 });
 
 /** READDIRPLUS (RFC 1813 §3.3.17). */
-export const readdirplus = defineProcedure<
-  ReadDirectoryPlusArgs,
-  Outcome3<Listing<ListedEntryPlus>, ObjectFailure>
->({
+export const readdirplus = defineProcedure({
   number: 17,
-  args: struct<ReadDirectoryPlusArgs>({
-    directory: handle3,
-    cookie: uint64,
-    cookieVerifier: verifier3,
+  args: struct({
+    ...position,
+    /** Maximum bytes of file ids, names and cookies. */
     dirCount: uint32,
+    /** Maximum bytes of the reply's READDIRPLUS3resok. */
     maxCount: uint32,
   }),
   result: listing(
@@ -194,12 +125,12 @@ export const readdirplus = defineProcedure<
   idempotent: true,
 });
 
-/** FSSTAT (RFC 1813 §3.3.18). */
-export const fsstat = defineProcedure<FileHandle3, Outcome3<FileSystemStatus, ObjectFailure>>({
+/** FSSTAT (RFC 1813 §3.3.18): bytes and files in total, free, and free for this user. */
+export const fsstat = defineProcedure({
   number: 18,
   args: handle3,
   result: outcome(
-    struct<FileSystemStatus>({
+    struct({
       attributes: postOpAttributes,
       totalBytes: uint64,
       freeBytes: uint64,
@@ -207,6 +138,7 @@ export const fsstat = defineProcedure<FileHandle3, Outcome3<FileSystemStatus, Ob
       totalFiles: uint64,
       freeFiles: uint64,
       availableFiles: uint64,
+      /** Seconds during which this is not expected to change. */
       invariantSeconds: uint32,
     }),
     objectFailure,
@@ -215,12 +147,12 @@ export const fsstat = defineProcedure<FileHandle3, Outcome3<FileSystemStatus, Ob
   idempotent: true,
 });
 
-/** FSINFO (RFC 1813 §3.3.19). */
-export const fsinfo = defineProcedure<FileHandle3, Outcome3<FileSystemLimits, ObjectFailure>>({
+/** FSINFO (RFC 1813 §3.3.19); sizes in bytes, `properties` has bits of `FsProperty`. */
+export const fsinfo = defineProcedure({
   number: 19,
   args: handle3,
   result: outcome(
-    struct<FileSystemLimits>({
+    struct({
       attributes: postOpAttributes,
       readMax: uint32,
       readPreferred: uint32,
@@ -240,14 +172,15 @@ export const fsinfo = defineProcedure<FileHandle3, Outcome3<FileSystemLimits, Ob
 });
 
 /** PATHCONF (RFC 1813 §3.3.20). */
-export const pathconf = defineProcedure<FileHandle3, Outcome3<PathLimits, ObjectFailure>>({
+export const pathconf = defineProcedure({
   number: 20,
   args: handle3,
   result: outcome(
-    struct<PathLimits>({
+    struct({
       attributes: postOpAttributes,
       linkMax: uint32,
       nameMax: uint32,
+      /** Whether names that are too long are rejected rather than truncated. */
       noTrunc: bool,
       chownRestricted: bool,
       caseInsensitive: bool,

@@ -1,7 +1,12 @@
 /** MOUNT version 3 as an RPC program: returns the first file handle (RFC 1813 §5). */
 import { array, chain, enumeration, opaque, struct, uint32 } from '#verbs-api/rpcrdma/core/codecs';
 import { AuthFlavor } from '#verbs-api/rpcrdma/core/credential';
-import { defineProcedure, defineProgram, voidCodec } from '#verbs-api/rpcrdma/core/program';
+import {
+  type Decoded,
+  defineProcedure,
+  defineProgram,
+  voidCodec,
+} from '#verbs-api/rpcrdma/core/program';
 import { type FileHandle3, handle3 } from './attributes.ts';
 import {
   HANDLE_MAX_BYTES,
@@ -22,18 +27,6 @@ export type MountResult =
     }
   | { readonly status: Exclude<MountStatus, 0> };
 
-/** A client and what it mounted (mountbody), as claimed by clients. */
-export interface MountEntry {
-  readonly host: Uint8Array;
-  readonly path: Uint8Array;
-}
-
-/** A directory and who may mount it (exportnode); no groups means everyone. */
-interface ExportEntry {
-  readonly path: Uint8Array;
-  readonly groups: readonly Uint8Array[];
-}
-
 /** Maximum flavors, mounts and exports that a reader accepts and a server returns. */
 export const MOUNT_LIST_MAX = 1024;
 const FLAVORS_MAX = 64;
@@ -41,6 +34,9 @@ const FLAVORS_MAX = 64;
 const directoryPath = opaque(MOUNT_PATH_MAX_BYTES);
 const hostName = opaque(MOUNT_NAME_MAX_BYTES);
 const mountStatus = enumeration(Object.values(MountStatus), 'mountstat3');
+/** A client and what it mounted, as claimed by clients. */
+const mountEntry = struct({ host: hostName, path: directoryPath });
+export type MountEntry = Decoded<typeof mountEntry>;
 const flavorList = array(FLAVORS_MAX, uint32);
 
 /** MNT (RFC 1813 §5.2.1). */
@@ -65,16 +61,16 @@ const mnt = defineProcedure<Uint8Array, MountResult>({
 });
 
 /** DUMP (RFC 1813 §5.2.2). */
-const dump = defineProcedure<void, readonly MountEntry[]>({
+const dump = defineProcedure({
   number: 2,
   args: voidCodec,
-  result: chain(MOUNT_LIST_MAX, struct<MountEntry>({ host: hostName, path: directoryPath })),
+  result: chain(MOUNT_LIST_MAX, mountEntry),
   resultMaxBytes: () => 4 + MOUNT_LIST_MAX * (12 + MOUNT_NAME_MAX_BYTES + 1 + MOUNT_PATH_MAX_BYTES),
   idempotent: true,
 });
 
 /** UMNT (RFC 1813 §5.2.3). */
-const umnt = defineProcedure<Uint8Array, void>({
+const umnt = defineProcedure({
   number: 3,
   args: directoryPath,
   result: voidCodec,
@@ -83,7 +79,7 @@ const umnt = defineProcedure<Uint8Array, void>({
 });
 
 /** UMNTALL (RFC 1813 §5.2.4). */
-const umntall = defineProcedure<void, void>({
+const umntall = defineProcedure({
   number: 4,
   args: voidCodec,
   result: voidCodec,
@@ -91,13 +87,11 @@ const umntall = defineProcedure<void, void>({
   idempotent: true,
 });
 
-const exportEntry = struct<ExportEntry>({
-  path: directoryPath,
-  groups: chain(MOUNT_LIST_MAX, hostName),
-});
+/** A directory and who may mount it; no groups means everyone. */
+const exportEntry = struct({ path: directoryPath, groups: chain(MOUNT_LIST_MAX, hostName) });
 
 /** EXPORT (RFC 1813 §5.2.5). */
-const exports = defineProcedure<void, readonly ExportEntry[]>({
+const exports = defineProcedure({
   number: 5,
   args: voidCodec,
   result: chain(MOUNT_LIST_MAX, exportEntry),

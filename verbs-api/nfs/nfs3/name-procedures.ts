@@ -1,12 +1,10 @@
 /** Procedures that create, remove and move names (RFC 1813 §3.3.8 to §3.3.15). */
 import { bulk, enumeration, opaqueFixed, struct } from '#verbs-api/rpcrdma/core/codecs';
-import { defineProcedure, type XdrCodec } from '#verbs-api/rpcrdma/core/program';
+import { type Decoded, defineProcedure, type XdrCodec } from '#verbs-api/rpcrdma/core/program';
 import {
-  type Attributes3,
   type DirectoryEntry3,
   deviceNumbers,
   directoryEntry,
-  type FileHandle3,
   fileType,
   handle3,
   NAME_READ_MAX_BYTES,
@@ -17,7 +15,6 @@ import {
   type SetAttributes3,
   setAttributes,
   WCC_DATA_MAX_BYTES,
-  type WccData3,
   wccData,
 } from './attributes.ts';
 import { CreateMode, FileType, VERIFIER_BYTES } from './constants.ts';
@@ -31,25 +28,6 @@ type CreateHow3 =
     }
   | { readonly mode: typeof CreateMode.exclusive; readonly verifier: Uint8Array };
 
-/** CREATE3args. */
-export interface CreateArgs {
-  readonly where: DirectoryEntry3;
-  readonly how: CreateHow3;
-}
-
-/** MKDIR3args. */
-export interface MakeDirectoryArgs {
-  readonly where: DirectoryEntry3;
-  readonly attributes: SetAttributes3;
-}
-
-/** SYMLINK3args. */
-export interface SymlinkArgs {
-  readonly where: DirectoryEntry3;
-  readonly attributes: SetAttributes3;
-  readonly path: Uint8Array;
-}
-
 /** MKNOD3args. */
 export interface MakeNodeArgs {
   readonly where: DirectoryEntry3;
@@ -60,48 +38,20 @@ export interface MakeNodeArgs {
   readonly device: readonly [number, number] | undefined;
 }
 
-/** The result of CREATE, MKDIR, SYMLINK and MKNOD. */
-export interface CreatedOk {
-  readonly object: FileHandle3 | undefined;
-  readonly attributes: Attributes3 | undefined;
-  /** Attributes of the directory. */
-  readonly wcc: WccData3;
-}
-
-/** RENAME3args. */
-export interface RenameArgs {
-  readonly from: DirectoryEntry3;
-  readonly to: DirectoryEntry3;
-}
-
-/** RENAME3resok and RENAME3resfail: both directories. */
-export interface RenameWcc {
-  readonly fromWcc: WccData3;
-  readonly toWcc: WccData3;
-}
-
-/** LINK3args. */
-export interface LinkArgs {
-  readonly file: FileHandle3;
-  readonly link: DirectoryEntry3;
-}
-
-/** LINK3resok and LINK3resfail: the file, and the directory of the new name. */
-export interface LinkWcc {
-  readonly attributes: Attributes3 | undefined;
-  readonly wcc: WccData3;
-}
-
 const CREATED_MAX_BYTES =
   4 + POST_OP_HANDLE_MAX_BYTES + POST_OP_ATTRIBUTES_MAX_BYTES + WCC_DATA_MAX_BYTES;
 
-const created: XdrCodec<Outcome3<CreatedOk, ChangeFailure>> = outcome(
-  struct<CreatedOk>({ object: postOpHandle, attributes: postOpAttributes, wcc: wccData }),
-  changeFailure,
-);
+/** The result of CREATE, MKDIR, SYMLINK and MKNOD; `wcc` is the directory's. */
+const createdOk = struct({ object: postOpHandle, attributes: postOpAttributes, wcc: wccData });
+export type CreatedOk = Decoded<typeof createdOk>;
+const created = outcome(createdOk, changeFailure);
 const changed = outcome(changeFailure, changeFailure);
-const renameWcc = struct<RenameWcc>({ fromWcc: wccData, toWcc: wccData });
-const linkWcc = struct<LinkWcc>({ attributes: postOpAttributes, wcc: wccData });
+/** Both directories. */
+const renameWcc = struct({ fromWcc: wccData, toWcc: wccData });
+export type RenameWcc = Decoded<typeof renameWcc>;
+/** The file, and the directory of the new name. */
+const linkWcc = struct({ attributes: postOpAttributes, wcc: wccData });
+export type LinkWcc = Decoded<typeof linkWcc>;
 const createMode = enumeration(Object.values(CreateMode), 'createmode3');
 const exclusiveVerifier = opaqueFixed(VERIFIER_BYTES);
 
@@ -119,31 +69,40 @@ const createHow: XdrCodec<CreateHow3> = {
   },
 };
 
+const createArgs = struct({ where: directoryEntry, how: createHow });
+export type CreateArgs = Decoded<typeof createArgs>;
+
 /** CREATE (RFC 1813 §3.3.8). */
-export const create = defineProcedure<CreateArgs, Outcome3<CreatedOk, ChangeFailure>>({
+export const create = defineProcedure({
   number: 8,
-  args: struct<CreateArgs>({ where: directoryEntry, how: createHow }),
+  args: createArgs,
   result: created,
   resultMaxBytes: () => CREATED_MAX_BYTES,
 });
 
+const makeDirectoryArgs = struct({ where: directoryEntry, attributes: setAttributes });
+export type MakeDirectoryArgs = Decoded<typeof makeDirectoryArgs>;
+
 /** MKDIR (RFC 1813 §3.3.9). */
-export const mkdir = defineProcedure<MakeDirectoryArgs, Outcome3<CreatedOk, ChangeFailure>>({
+export const mkdir = defineProcedure({
   number: 9,
-  args: struct<MakeDirectoryArgs>({ where: directoryEntry, attributes: setAttributes }),
+  args: makeDirectoryArgs,
   result: created,
   resultMaxBytes: () => CREATED_MAX_BYTES,
 });
+
+const symlinkArgs = struct({
+  where: directoryEntry,
+  attributes: setAttributes,
+  path: bulk(NAME_READ_MAX_BYTES),
+});
+export type SymlinkArgs = Decoded<typeof symlinkArgs>;
 
 // NFSR-5667.4-03, NFSR-8267.4-01
 /** SYMLINK (RFC 1813 §3.3.10). The path may travel as a read chunk. */
-export const symlink = defineProcedure<SymlinkArgs, Outcome3<CreatedOk, ChangeFailure>>({
+export const symlink = defineProcedure({
   number: 10,
-  args: struct<SymlinkArgs>({
-    where: directoryEntry,
-    attributes: setAttributes,
-    path: bulk(NAME_READ_MAX_BYTES),
-  }),
+  args: symlinkArgs,
   result: created,
   resultMaxBytes: () => CREATED_MAX_BYTES,
   readChunksMax: 1,
@@ -174,7 +133,7 @@ export const mknod = defineProcedure<MakeNodeArgs, Outcome3<CreatedOk, ChangeFai
 });
 
 /** REMOVE (RFC 1813 §3.3.12). */
-export const remove = defineProcedure<DirectoryEntry3, Outcome3<ChangeFailure, ChangeFailure>>({
+export const remove = defineProcedure({
   number: 12,
   args: directoryEntry,
   result: changed,
@@ -182,25 +141,31 @@ export const remove = defineProcedure<DirectoryEntry3, Outcome3<ChangeFailure, C
 });
 
 /** RMDIR (RFC 1813 §3.3.13). */
-export const rmdir = defineProcedure<DirectoryEntry3, Outcome3<ChangeFailure, ChangeFailure>>({
+export const rmdir = defineProcedure({
   number: 13,
   args: directoryEntry,
   result: changed,
   resultMaxBytes: () => 4 + WCC_DATA_MAX_BYTES,
 });
 
+const renameArgs = struct({ from: directoryEntry, to: directoryEntry });
+export type RenameArgs = Decoded<typeof renameArgs>;
+
 /** RENAME (RFC 1813 §3.3.14). */
-export const rename = defineProcedure<RenameArgs, Outcome3<RenameWcc, RenameWcc>>({
+export const rename = defineProcedure({
   number: 14,
-  args: struct<RenameArgs>({ from: directoryEntry, to: directoryEntry }),
+  args: renameArgs,
   result: outcome(renameWcc, renameWcc),
   resultMaxBytes: () => 4 + 2 * WCC_DATA_MAX_BYTES,
 });
 
+const linkArgs = struct({ file: handle3, link: directoryEntry });
+export type LinkArgs = Decoded<typeof linkArgs>;
+
 /** LINK (RFC 1813 §3.3.15). */
-export const link = defineProcedure<LinkArgs, Outcome3<LinkWcc, LinkWcc>>({
+export const link = defineProcedure({
   number: 15,
-  args: struct<LinkArgs>({ file: handle3, link: directoryEntry }),
+  args: linkArgs,
   result: outcome(linkWcc, linkWcc),
   resultMaxBytes: () => 4 + POST_OP_ATTRIBUTES_MAX_BYTES + WCC_DATA_MAX_BYTES,
 });

@@ -1,9 +1,8 @@
 /**
- * NFS version 3 as an RPC program (RFC 1813 §3) with its upper-layer binding for RDMA (RFC 8267
- * §4).
+ * NFS version 3 as an RPC program (RFC 1813 §3) with its upper-layer binding for RDMA (RFC 8267 §4).
  *
- * The procedures declare what may travel as a chunk: only the data of READ and WRITE and the paths
- * of SYMLINK and READLINK.
+ * The procedures declare what may travel as a chunk: only the data of READ and WRITE and the paths of
+ * SYMLINK and READLINK.
  */
 import { defineProgram } from '#verbs-api/rpcrdma/core/program';
 import { NFS_PROGRAM, NFS_VERSION } from './constants.ts';

@@ -1,29 +1,13 @@
 /** The structure of NFS results: a status, then the fields of success or failure. */
 import { enumeration, struct } from '#verbs-api/rpcrdma/core/codecs';
-import type { XdrCodec } from '#verbs-api/rpcrdma/core/program';
-import {
-  type Attributes3,
-  POST_OP_ATTRIBUTES_MAX_BYTES,
-  postOpAttributes,
-  type WccData3,
-  wccData,
-} from './attributes.ts';
+import type { Decoded, XdrCodec } from '#verbs-api/rpcrdma/core/program';
+import { POST_OP_ATTRIBUTES_MAX_BYTES, postOpAttributes, wccData } from './attributes.ts';
 import { type Nfs3Error, Nfs3Status } from './constants.ts';
 
 /** A result: `ok` on success, `fail` otherwise (RFC 1813 §3.3). */
 export type Outcome3<O, F> =
   | { readonly status: typeof Nfs3Status.ok; readonly ok: O }
   | { readonly status: Nfs3Error; readonly fail: F };
-
-/** What a failed procedure reports about the object. */
-export interface ObjectFailure {
-  readonly attributes: Attributes3 | undefined;
-}
-
-/** What a failed procedure reports about the object or directory it was to change. */
-export interface ChangeFailure {
-  readonly wcc: WccData3;
-}
 
 /** nfsstat3: the values listed in RFC 1813. */
 const status3 = enumeration(Object.values(Nfs3Status), 'nfsstat3');
@@ -44,12 +28,13 @@ export function outcome<O, F>(ok: XdrCodec<O>, fail: XdrCodec<F>): XdrCodec<Outc
   };
 }
 
-export const objectFailure: XdrCodec<ObjectFailure> = struct<ObjectFailure>({
-  attributes: postOpAttributes,
-});
+/** What a failed procedure reports about the object. */
+export const objectFailure = struct({ attributes: postOpAttributes });
+export type ObjectFailure = Decoded<typeof objectFailure>;
 
 /** A failure, or a success without other fields, with the object's wcc_data. */
-export const changeFailure: XdrCodec<ChangeFailure> = struct<ChangeFailure>({ wcc: wccData });
+export const changeFailure = struct({ wcc: wccData });
+export type ChangeFailure = Decoded<typeof changeFailure>;
 
 /** Maximum bytes of a status and a post_op_attr: fits every failure of a query. */
 export const OBJECT_FAILURE_MAX_BYTES = 4 + POST_OP_ATTRIBUTES_MAX_BYTES;

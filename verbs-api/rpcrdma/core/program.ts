@@ -15,6 +15,9 @@ export interface XdrCodec<T> {
   decode(reader: XdrReader): T;
 }
 
+/** The type that a codec reads. */
+export type Decoded<C> = C extends XdrCodec<infer T> ? T : never;
+
 /** XDR's void (RFC 4506 §4.16). */
 export const voidCodec: XdrCodec<void> = {
   encode: () => undefined,
