@@ -37,7 +37,6 @@ export class QueueRings<R extends { readonly view: Uint8Array }> {
   }
 }
 
-/** The rings of a queue under construction. */
 export class NewRings<R extends { readonly view: Uint8Array }> {
   readonly #source: RingSource<R>;
   readonly #ledger: QuotaLedger;
@@ -57,11 +56,15 @@ export class NewRings<R extends { readonly view: Uint8Array }> {
     return ring.view;
   }
 
-  /** The ring taken at position `index`. */
   at(index: number): R {
     const ring = this.#rings[index];
     if (ring === undefined) throw new Error('a queue without a ring');
     return ring;
+  }
+
+  /** The second ring, if one was taken. */
+  get second(): R | undefined {
+    return this.#rings[1];
   }
 
   /** Charges the queue's entries; if anything fails, `unmake` undoes the queue. ENOMEM. */

@@ -17,15 +17,11 @@ import {
   QPDestination,
   QueryQP,
 } from '../layouts.ts';
-import { UverbsQp } from '../objects.ts';
+import type { UverbsQp } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
-import { SEND_WORDS_BYTES, SendWords } from '../send-words.ts';
+import { addQP, type CreateOffsets, describeQP } from '../queue-pairs.ts';
 import { RxeLimit } from './limits.ts';
 import { MMINFO_BYTES, putMmInfo, ringEntries } from './mminfo.ts';
-
-/** Offsets of the request's fields, for either command. */
-type CreateFields = Omit<typeof CreateQP.request, 'bytes'>;
-type CreateOffsets = { readonly [Field in keyof CreateFields]: number };
 
 const SGE_BYTES = 16;
 /** IBV_QP_CREATE flags; librxe itself refuses all but 0. */
@@ -33,9 +29,9 @@ const CREATE_FLAGS_BIT = 1;
 
 /** CREATE_QP: EOPNOTSUPP for an unknown type; EINVAL for sizes beyond rxe's. */
 export function createQP(call: CommandCall): KernelReply {
-  const object = addQP(call, CreateQP.request);
+  const object = makeQP(call, CreateQP.request);
   const reply = call.file.newReply(N.createQP, CreateQP.response.bytes);
-  describeQP(object, call, CreateQP.request, reply.fields);
+  describeQP(object, call, CreateQP.request, object.qp.capabilities.maxInlineData, reply.fields);
   putRings(object, reply.own);
   return { status: 0, response: reply.bytes };
 }
@@ -51,9 +47,9 @@ export function extendedCreateQP(call: CommandCall): KernelReply {
       'create_flags and comp_mask must be 0: not supported by the device',
     );
   }
-  const object = addQP(call, request);
+  const object = makeQP(call, request);
   const { bytes, fields: reply } = newStruct(response.bytes + 2 * MMINFO_BYTES);
-  describeQP(object, call, request, reply);
+  describeQP(object, call, request, object.qp.capabilities.maxInlineData, reply);
   reply.setUint32(response.responseLength, response.bytes, true);
   putRings(object, new DataView(bytes.buffer, response.bytes));
   return { status: 0, response: bytes };
@@ -106,8 +102,8 @@ export function modifyQP({ file, fields, bytes }: CommandCall): KernelReply {
   return DONE;
 }
 
-function addQP(call: CommandCall, at: CreateOffsets): UverbsQp {
-  const { file, fields, bytes } = call;
+function makeQP(call: CommandCall, at: CreateOffsets): UverbsQp {
+  const { fields } = call;
   const asked = fields.getUint8(at.qpType);
   const type = Object.values(QPType).find((known) => known === asked);
   if (type === undefined)
@@ -115,45 +111,12 @@ function addQP(call: CommandCall, at: CreateOffsets): UverbsQp {
       'EOPNOTSUPP',
       `qp_type must be IBV_QPT_RC (2), IBV_QPT_UC (3) or IBV_QPT_UD (4) on a RoCE device, not ${asked}`,
     );
-  const pd = file.table.expect('pd', fields.getUint32(at.pdHandle, true));
-  const sendCQ = file.table.expect('cq', fields.getUint32(at.sendCQ, true));
-  const recvCQ = file.table.expect('cq', fields.getUint32(at.recvCQ, true));
-  const srq =
-    fields.getUint8(at.isSrq) === 0
-      ? undefined
-      : file.table.expect('srq', fields.getUint32(at.srqHandle, true));
-  const capabilities = capabilitiesOf(fields, at, srq !== undefined);
-  const object = file.table.add('qp', (handle) =>
-    file.rings.make((rings) => {
-      const words = new SendWords();
-      const qp = file.device.nic.createQP(pd.pd, {
-        type,
-        kind: 'indices',
-        sendCQ: sendCQ.cq,
-        recvCQ: recvCQ.cq,
-        srq: srq?.srq,
-        capabilities,
-        inlineAsked: fields.getUint32(at.maxInlineData, true),
-        sqSigAll: fields.getUint8(at.sqSigAll) !== 0,
-        ring: (ringBytes) => {
-          const memory = rings.take(ringBytes, ringBytes + SEND_WORDS_BYTES);
-          words.place(memory);
-          return memory;
-        },
-        receiveRing: (ringBytes) => rings.take(ringBytes),
-        progress: () => words.progress,
-        onState: (state) => words.handleState(state),
-        tag: undefined,
-      });
-      const userHandle = bytes.slice(at.userHandle, at.userHandle + 8);
-      rings.charge(qp.sqCount + qp.rqCount, () => qp.close(file.services.host.now()));
-      const receiveRing = srq === undefined ? rings.at(1) : undefined;
-      const sendRing = rings.at(0);
-      return new UverbsQp(file, handle, { userHandle, qp, words, sendRing, receiveRing });
-    }),
-  );
-  object.qp.tag = object;
-  return object;
+  return addQP(call, at, (shared) => ({
+    type,
+    kind: 'indices',
+    capabilities: capabilitiesOf(fields, at, shared),
+    inlineAsked: fields.getUint32(at.maxInlineData, true),
+  }));
 }
 
 /** A size: its name, the requested value, and the maximum. */
@@ -186,27 +149,6 @@ function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): Q
       throw new VerbsError('EINVAL', `cap.${name} must be at most ${most}, not ${value}`);
   }
   return asked;
-}
-
-/** The sizes of the receive queue are the requested ones, even without such a queue. */
-function describeQP(
-  { handle, qp }: UverbsQp,
-  { fields }: CommandCall,
-  asked: CreateOffsets,
-  reply: DataView,
-): void {
-  const { response } = CreateQP;
-  const { capabilities } = qp;
-  const words: readonly (readonly [number, number])[] = [
-    [response.handle, handle],
-    [response.qpn, qp.qpn],
-    [response.maxSendWr, capabilities.maxSendWr],
-    [response.maxRecvWr, fields.getUint32(asked.maxRecvWr, true)],
-    [response.maxSendSge, capabilities.maxSendSge],
-    [response.maxRecvSge, fields.getUint32(asked.maxRecvSge, true)],
-    [response.maxInlineData, capabilities.maxInlineData],
-  ];
-  for (const [offset, value] of words) reply.setUint32(offset, value, true);
 }
 
 /** The receive queue's ring first; the program maps none if the QP has a shared receive queue. */

@@ -4,15 +4,15 @@ import type { QPCapabilities } from '#contract/verbs/attributes';
 import { QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { ALL_QP_ATTRIBUTES, QPAttribute } from '#contract/verbs/qp-attributes';
+import { isIdle, qpAction } from '#contract/verbs/qp-state';
 import { putAttributes, readAttributes } from '#daemon/kernel/attribute-fields';
 import { DONE, type KernelReply } from '#daemon/kernel/kernel-file';
 import { newStruct, setUint64 } from '#daemon/kernel/struct-fields';
+import type { QP } from '#daemon/rnic/queue-pair';
 import { CreateQP, ModifyQP, UverbsCommandNumber as N, QueryQP } from '../layouts.ts';
-import { UverbsQp } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
-import { SEND_WORDS_BYTES, SendWords } from '../send-words.ts';
+import { addQP, describeQP } from '../queue-pairs.ts';
 import { CreatedQP } from './layouts.ts';
-import { requestState } from './qp-state.ts';
 
 /** IBV_QPT_RC */
 const TYPE_RC = 2;
@@ -29,23 +29,12 @@ export function createQP(call: CommandCall): KernelReply {
       'qp_type must be IBV_QPT_RC on an iWARP device: UD and UC need a RoCE device',
     );
   }
-  const object = file.table.add('qp', (handle) => makeQP(call, handle));
+  const object = addQP(call, request, () => ({ capabilities: capabilitiesOf(fields) }));
   const { qp, sendRing, receiveRing } = object;
-  qp.tag = object;
   // The first state of an RNIC is "idle", INIT in verbs: programs that check the state expect it.
   qp.modify(QPState.INIT, file.services.host.now());
-  const { capabilities } = qp;
   const reply = file.newReply(N.createQP, response.bytes);
-  const words: readonly (readonly [number, number])[] = [
-    [response.handle, object.handle],
-    [response.qpn, qp.qpn],
-    [response.maxSendWr, capabilities.maxSendWr],
-    [response.maxRecvWr, fields.getUint32(request.maxRecvWr, true)],
-    [response.maxSendSge, capabilities.maxSendSge],
-    [response.maxRecvSge, fields.getUint32(request.maxRecvSge, true)],
-    [response.maxInlineData, INLINE_MAX],
-  ];
-  for (const [offset, value] of words) reply.fields.setUint32(offset, value, true);
+  describeQP(object, call, request, INLINE_MAX, reply.fields);
   const { own } = reply;
   own.setUint32(CreatedQP.id, qp.qpn, true);
   own.setUint32(CreatedQP.sendCount, qp.sqCount, true);
@@ -100,48 +89,12 @@ export function modifyQP({ file, fields }: CommandCall): KernelReply {
   return DONE;
 }
 
-function makeQP({ file, fields, bytes }: CommandCall, handle: number): UverbsQp {
-  const { request } = CreateQP;
-  const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
-  const sendCQ = file.table.expect('cq', fields.getUint32(request.sendCQ, true));
-  const recvCQ = file.table.expect('cq', fields.getUint32(request.recvCQ, true));
-  const srq =
-    fields.getUint8(request.isSrq) === 0
-      ? undefined
-      : file.table.expect('srq', fields.getUint32(request.srqHandle, true));
-  const capabilities = capabilitiesOf(fields);
-  return file.rings.make((rings) => {
-    const words = new SendWords();
-    const qp = file.device.nic.createQP(pd.pd, {
-      sendCQ: sendCQ.cq,
-      recvCQ: recvCQ.cq,
-      srq: srq?.srq,
-      capabilities,
-      sqSigAll: fields.getUint8(request.sqSigAll) !== 0,
-      ring: (bytes) => {
-        const memory = rings.take(bytes, bytes + SEND_WORDS_BYTES);
-        words.place(memory);
-        return memory;
-      },
-      receiveRing: (bytes) => rings.take(bytes),
-      progress: () => words.progress,
-      onState: (state) => words.handleState(state),
-      tag: undefined,
-    });
-    const userHandle = bytes.slice(request.userHandle, request.userHandle + 8);
-    rings.charge(qp.sqCount + qp.rqCount, () => qp.close(file.services.host.now()));
-    const receiveRing = qp.rqCount === 0 ? undefined : rings.at(1);
-    const sendRing = rings.at(0);
-    return new UverbsQp(file, handle, { userHandle, qp, words, sendRing, receiveRing });
-  });
-}
-
 function capabilitiesOf(fields: DataView): QPCapabilities {
   const { request } = CreateQP;
   const maxSendWr = fields.getUint32(request.maxSendWr, true);
   const maxRecvWr = fields.getUint32(request.maxRecvWr, true);
   return {
-    // An empty ring cannot be mapped, so a program that only receives gets one element.
+    // An empty ring cannot be mapped, so a program that only receives gets one object.
     maxSendWr: maxSendWr === 0 && maxRecvWr > 0 ? 1 : maxSendWr,
     maxRecvWr,
     maxSendSge: fields.getUint32(request.maxSendSge, true),
@@ -164,4 +117,37 @@ function stateOf(mask: number, bit: number, value: number): QPState | undefined 
       `qp_state must be 0 (RESET) to 6 (ERR) on an iWARP device, not ${value}`,
     );
   return state;
+}
+
+/** Requests that take effect on a connected queue pair; others succeed without effect. */
+const CONNECTED_REQUESTS: Readonly<Partial<Record<QPState, readonly QPState[]>>> = {
+  [QPState.RTS]: [QPState.SQD, QPState.SQE, QPState.ERR],
+  [QPState.SQD]: [QPState.ERR],
+  [QPState.SQE]: [QPState.ERR],
+};
+
+/**
+ * Moves the queue pair, or does nothing, with siw's results. Unlike siw, this keeps the states of an
+ * idle queue pair, and a query returns them. EINVAL for RTS without a connection. */
+function requestState(qp: QP, requested: QPState, now: number): void {
+  const { state } = qp;
+  if (!isIdle(state)) {
+    if (CONNECTED_REQUESTS[state]?.includes(requested) === true) qp.modify(requested, now);
+    return;
+  }
+  if (requested === QPState.RTS) {
+    throw new VerbsError(
+      'EINVAL',
+      'an iWARP queue pair enters RTS by rdma_connect or rdma_accept, not by ibv_modify_qp',
+    );
+  }
+  if (requested === QPState.ERR) {
+    qp.modify(requested, now);
+    return;
+  }
+  // A reset would drop a stream being set up, which siw does not do.
+  const steps = requested !== state && qp.wire === undefined;
+  if (steps && isIdle(requested) && qpAction(state, requested) !== undefined) {
+    qp.modify(requested, now);
+  }
 }
