@@ -4,7 +4,6 @@ import { VerbsError } from '#contract/verbs/errors';
 import { HandleSpace } from './handle-space.ts';
 import type { ObjectKind, QuotaLedger } from './quotas.ts';
 
-/** Common fields of objects with a handle. */
 interface RegisteredObject {
   readonly kind: ObjectKind;
   readonly handle: number;
@@ -30,8 +29,7 @@ export class ObjectRegistry<Any extends RegisteredObject> {
 
   /**
    * `deviceOf` returns the device of an object, if any; called without an object, the device of all of
-   * them.
-   * `listing`: default none.
+   * them. `listing`: default none.
    */
   constructor(
     ledger: QuotaLedger,
@@ -53,7 +51,11 @@ export class ObjectRegistry<Any extends RegisteredObject> {
    * Adds the object that `make` returns, on `device` if given. ENOMEM beyond the quota; adds nothing
    * if `make` throws.
    */
-  add<T extends Any>(kind: T['kind'], make: (handle: number) => T, device = this.#deviceOf()): T {
+  add<K extends Any['kind']>(
+    kind: K,
+    make: (handle: number) => OfKind<Any, K>,
+    device = this.#deviceOf(),
+  ): OfKind<Any, K> {
     this.#ledger.assertRoom(kind, device);
     const object = this.#objects.add(make);
     this.#ledger.note(kind, 1, this.#deviceOf(object));

@@ -33,10 +33,9 @@ import type {
 import {
   type AnyObject,
   type ClientEvents,
-  ContextObject,
+  type ContextObject,
   type CqObject,
-  IdObject,
-  PdObject,
+  type IdObject,
   QpObject,
   SrqObject,
 } from './client-objects.ts';
@@ -416,12 +415,10 @@ function placeOf(table: ClientState['table'], request: object): string | undefin
     const handle: unknown = Reflect.get(request, field);
     const object = typeof handle === 'number' ? table.find(handle) : undefined;
     if (object === undefined) continue;
-    if (object instanceof IdObject) return object.id.device;
-    if (object instanceof ContextObject) return object.device.name;
-    if (object instanceof PdObject) return object.context.device.name;
-    if (object instanceof QpObject || object instanceof SrqObject) {
-      return object.pd.context.device.name;
-    }
+    if (object.kind === 'id') return object.id.device;
+    if (object.kind === 'context') return object.device.name;
+    if (object.kind === 'pd') return object.context.device.name;
+    if (object.kind === 'qp' || object.kind === 'srq') return object.pd.context.device.name;
   }
   return undefined;
 }

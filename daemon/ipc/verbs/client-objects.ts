@@ -19,7 +19,6 @@ import type {
   ServedId,
 } from '#daemon/host/served-device';
 
-/** Receives the events of a client's objects. */
 export interface ClientEvents {
   handleCompletion(object: CqObject): void;
   handleObjectEvent(object: CqObject | QpObject | SrqObject, event: DeviceAsyncEvent): void;
@@ -28,12 +27,57 @@ export interface ClientEvents {
   handleCmEvent(owner: IdObject, event: ServedCmEvent, host: DeviceHost): void;
 }
 
-/**
- * An object with a handle. It is also the tag of its device object, which routes events to the
- * client. `users` counts the objects that keep it from being destroyed.
- */
-abstract class ClientObject extends EventSink {
-  abstract readonly kind: ObjectKind;
+/** An object with a handle. `users` counts the objects that keep it from being destroyed. */
+interface Held<K extends ObjectKind> {
+  readonly kind: K;
+  readonly handle: Handle;
+  users: number;
+}
+
+/** An opened device. */
+export interface ContextObject extends Held<'context'> {
+  readonly host: DeviceHost;
+  readonly device: ServedDevice;
+}
+
+export interface PdObject extends Held<'pd'> {
+  readonly context: ContextObject;
+  readonly pd: DevicePD;
+}
+
+/** Shared memory for registrations. */
+export interface BufferObject extends Held<'buffer'> {
+  readonly memory: SharedAllocation;
+  /** Local address of the first byte, if the client gives none. */
+  readonly address: number;
+}
+
+/** A memory region and its memory: a shared buffer or a piece of the process. */
+export interface MrObject extends Held<'mr'> {
+  readonly pd: PdObject;
+  readonly mr: DeviceMR;
+  readonly source: BufferObject | ProcessAllocation;
+  readonly reason: string;
+}
+
+export interface MwObject extends Held<'mw'> {
+  readonly pd: PdObject;
+  readonly mw: DeviceMW;
+}
+
+export interface AhObject extends Held<'ah'> {
+  readonly pd: PdObject;
+  readonly ah: DeviceAH;
+}
+
+/** A completion channel. */
+export interface ChannelObject extends Held<'channel'> {
+  readonly context: ContextObject;
+  readonly token: string;
+}
+
+/** The tag of a device object, which routes its events to the client. */
+abstract class TagObject extends EventSink {
   readonly client: ClientEvents;
   readonly handle: Handle;
   users = 0;
@@ -49,104 +93,7 @@ abstract class ClientObject extends EventSink {
   }
 }
 
-/** An opened device. */
-export class ContextObject extends ClientObject {
-  readonly kind = 'context';
-  readonly host: DeviceHost;
-  readonly device: ServedDevice;
-
-  constructor(client: ClientEvents, handle: Handle, host: DeviceHost, device: ServedDevice) {
-    super(client, handle);
-    this.host = host;
-    this.device = device;
-  }
-}
-
-export class PdObject extends ClientObject {
-  readonly kind = 'pd';
-  readonly context: ContextObject;
-  readonly pd: DevicePD;
-
-  constructor(client: ClientEvents, handle: Handle, context: ContextObject, pd: DevicePD) {
-    super(client, handle);
-    this.context = context;
-    this.pd = pd;
-  }
-}
-
-/** Shared memory for registrations. */
-export class BufferObject extends ClientObject {
-  readonly kind = 'buffer';
-  readonly memory: SharedAllocation;
-  /** Local address of the first byte, if the client gives none. */
-  readonly address: number;
-
-  constructor(client: ClientEvents, handle: Handle, memory: SharedAllocation, address: number) {
-    super(client, handle);
-    this.memory = memory;
-    this.address = address;
-  }
-}
-
-/** A memory region and its memory: a shared buffer or a piece of the process. */
-export class MrObject extends ClientObject {
-  readonly kind = 'mr';
-  readonly pd: PdObject;
-  readonly mr: DeviceMR;
-  readonly source: BufferObject | ProcessAllocation;
-  readonly reason: string;
-
-  constructor(
-    client: ClientEvents,
-    handle: Handle,
-    parts: { pd: PdObject; mr: DeviceMR; source: BufferObject | ProcessAllocation; reason: string },
-  ) {
-    super(client, handle);
-    this.pd = parts.pd;
-    this.mr = parts.mr;
-    this.source = parts.source;
-    this.reason = parts.reason;
-  }
-}
-
-export class MwObject extends ClientObject {
-  readonly kind = 'mw';
-  readonly pd: PdObject;
-  readonly mw: DeviceMW;
-
-  constructor(client: ClientEvents, handle: Handle, pd: PdObject, mw: DeviceMW) {
-    super(client, handle);
-    this.pd = pd;
-    this.mw = mw;
-  }
-}
-
-export class AhObject extends ClientObject {
-  readonly kind = 'ah';
-  readonly pd: PdObject;
-  readonly ah: DeviceAH;
-
-  constructor(client: ClientEvents, handle: Handle, pd: PdObject, ah: DeviceAH) {
-    super(client, handle);
-    this.pd = pd;
-    this.ah = ah;
-  }
-}
-
-/** A completion channel. */
-export class ChannelObject extends ClientObject {
-  readonly kind = 'channel';
-  readonly context: ContextObject;
-  readonly token: string;
-
-  constructor(client: ClientEvents, handle: Handle, context: ContextObject, token: string) {
-    super(client, handle);
-    this.context = context;
-    this.token = token;
-  }
-}
-
-export class CqObject extends ClientObject {
+export class CqObject extends TagObject {
   readonly kind = 'cq';
   readonly context: ContextObject;
   readonly cq: DeviceCQ;
@@ -156,12 +103,7 @@ export class CqObject extends ClientObject {
   constructor(
     client: ClientEvents,
     handle: Handle,
-    parts: {
-      context: ContextObject;
-      cq: DeviceCQ;
-      ring: SharedAllocation;
-      channel: ChannelObject | undefined;
-    },
+    parts: Pick<CqObject, 'context' | 'cq' | 'ring' | 'channel'>,
   ) {
     super(client, handle);
     this.context = parts.context;
@@ -179,18 +121,14 @@ export class CqObject extends ClientObject {
   }
 }
 
-export class SrqObject extends ClientObject {
+export class SrqObject extends TagObject {
   readonly kind = 'srq';
   readonly pd: PdObject;
   readonly host: DeviceHost;
   readonly srq: DeviceSRQ;
   readonly ring: SharedAllocation;
 
-  constructor(
-    client: ClientEvents,
-    handle: Handle,
-    parts: { pd: PdObject; srq: DeviceSRQ; ring: SharedAllocation },
-  ) {
+  constructor(client: ClientEvents, handle: Handle, parts: Pick<SrqObject, 'pd' | 'srq' | 'ring'>) {
     super(client, handle);
     this.pd = parts.pd;
     this.host = parts.pd.context.host;
@@ -203,7 +141,7 @@ export class SrqObject extends ClientObject {
   }
 }
 
-export class QpObject extends ClientObject {
+export class QpObject extends TagObject {
   readonly kind = 'qp';
   readonly pd: PdObject;
   /** The device's host; cached here because every doorbell needs it. */
@@ -211,11 +149,7 @@ export class QpObject extends ClientObject {
   readonly qp: DeviceQP;
   readonly ring: SharedAllocation;
 
-  constructor(
-    client: ClientEvents,
-    handle: Handle,
-    parts: { pd: PdObject; qp: DeviceQP; ring: SharedAllocation },
-  ) {
+  constructor(client: ClientEvents, handle: Handle, parts: Pick<QpObject, 'pd' | 'qp' | 'ring'>) {
     super(client, handle);
     this.pd = parts.pd;
     this.host = parts.pd.context.host;
@@ -236,7 +170,7 @@ export class QpObject extends ClientObject {
  * A connection id. Its host is decided when it gets an address. Until then `id` belongs to the
  * emulated devices; an id that listens on any address may listen on a second host as well.
  */
-export class IdObject extends ClientObject {
+export class IdObject extends TagObject {
   readonly kind = 'id';
   host: DeviceHost;
   id: ServedId;

@@ -16,7 +16,7 @@ import { QueueRings } from '#daemon/clients/objects/queue-rings';
 import { type ClientQuotas, OBJECT_KINDS, QuotaLedger } from '#daemon/clients/objects/quotas';
 import { ownRights, rightsOf, type UserRights } from '#daemon/clients/objects/user-rights';
 import { userOf } from '#daemon/clients/trusted-user';
-import { type AnyObject, BufferObject, type ClientEvents } from './client-objects.ts';
+import type { AnyObject, ClientEvents } from './client-objects.ts';
 
 export type CommandHandlers<Names extends CommandName = CommandName> = {
   readonly [N in Names]: (request: CommandRequest<N>) => CommandReply<N>;
@@ -25,7 +25,6 @@ export type CommandHandlers<Names extends CommandName = CommandName> = {
 /** Handle 0 means no object. */
 const FIRST_HANDLE = 1;
 
-/** One client's objects, memory and accounts. */
 export class ClientState {
   readonly client: ClientEvents;
   readonly directory: DeviceDirectory;
@@ -99,7 +98,7 @@ export class ClientState {
         assert(object.users === (users.get(object) ?? 0), `${kind}: wrong count of users`);
       }
     }
-    const regions = table.ofKind('mr').filter(({ source }) => !(source instanceof BufferObject));
+    const regions = table.ofKind('mr').filter(({ source }) => !('kind' in source));
     const pinned = regions.reduce((sum, { mr }) => sum + mr.lengthBytes, 0);
     assert(pinned === ledger.held('pinnedBytes'), 'ledger: wrong count of registered bytes');
     const shared = [
@@ -148,7 +147,7 @@ function usedBy(object: AnyObject): AnyObject[] {
     case 'cq':
       return object.channel === undefined ? [object.context] : [object.context, object.channel];
     case 'mr':
-      return object.source instanceof BufferObject ? [object.source] : [];
+      return 'kind' in object.source ? [object.source] : [];
     default:
       return [];
   }

@@ -10,7 +10,7 @@ import {
 import type { ProcessAllocation } from '#daemon/clients/objects/client-memory';
 import type { ServedDevice } from '#daemon/host/served-device';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
-import { BufferObject, MrObject, MwObject, type PdObject } from './client-objects.ts';
+import type { BufferObject, MrObject, MwObject, PdObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 
 /** Local addresses of shared buffers start here, where no process has its own memory. */
@@ -22,7 +22,7 @@ export function destroyMR(state: ClientState, object: MrObject): void {
   object.mr.close();
   state.table.remove(object);
   state.ledger.noteRegion(object.mr.backing.tier, object.reason, -1);
-  if (object.source instanceof BufferObject) object.source.users -= 1;
+  if ('kind' in object.source) object.source.users -= 1;
   else giveProcess(state.ledger, object.source, object.mr.lengthBytes);
 }
 
@@ -53,7 +53,7 @@ export function memoryCommands(
         const memory = takeShared(state.ledger, create, lengthBytes);
         const address = nextAddress;
         nextAddress += Math.ceil(lengthBytes / PAGE_BYTES) * PAGE_BYTES;
-        return new BufferObject(state.client, handle, memory, address);
+        return { kind: 'buffer', handle, users: 0, memory, address };
       });
       return { buffer: object.handle, mapping: object.memory.mapping };
     },
@@ -70,14 +70,13 @@ export function memoryCommands(
       const owner = table.expect('pd', pd);
       const object = state.table.add(
         'mw',
-        (handle) => {
-          return new MwObject(
-            state.client,
-            handle,
-            owner,
-            owner.context.device.nic.allocMW(owner.pd, type),
-          );
-        },
+        (handle) => ({
+          kind: 'mw',
+          handle,
+          users: 0,
+          pd: owner,
+          mw: owner.context.device.nic.allocMW(owner.pd, type),
+        }),
         owner.context.device.name,
       );
       return { mw: object.handle, rkey: object.mw.rkey };
@@ -89,7 +88,6 @@ export function memoryCommands(
   };
 }
 
-/** The memory to register. */
 interface Source {
   readonly backing: MemoryBacking;
   readonly backingOffset: number;
@@ -112,7 +110,7 @@ function registerMR(state: ClientState, request: CommandRequest<'regMR'>): Comma
   try {
     return addMR(state, pd, source, request);
   } catch (error) {
-    if (!(source.holder instanceof BufferObject)) {
+    if (!('kind' in source.holder)) {
       giveProcess(state.ledger, source.holder, request.lengthBytes);
     }
     throw error;
@@ -139,12 +137,12 @@ function addMR(
         key: request.key,
       });
       const { holder, reason } = source;
-      return new MrObject(state.client, handle, { pd, mr, source: holder, reason });
+      return { kind: 'mr', handle, users: 0, pd, mr, source: holder, reason };
     },
     pd.context.device.name,
   );
   state.ledger.noteRegion(source.backing.tier, source.reason, 1);
-  if (source.holder instanceof BufferObject) source.holder.users += 1;
+  if ('kind' in source.holder) source.holder.users += 1;
   return {
     mr: object.handle,
     lkey: object.mr.lkey,

@@ -5,7 +5,7 @@ import { QPState } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { gidBytes } from '#contract/verbs/gid';
 import type { DeviceQP, RoceBackend, ServedDevice } from '#daemon/host/served-device';
-import { AhObject, type QpObject } from './client-objects.ts';
+import type { AhObject, QpObject } from './client-objects.ts';
 import type { ClientState, CommandHandlers } from './client-state.ts';
 import { addressVector, deviceModification, shownPath } from './path-attributes.ts';
 
@@ -67,10 +67,13 @@ export function pathCommands(
       const roce = roceOf(owner.context.device, 'address handles');
       const object = table.add(
         'ah',
-        (handle) => {
-          const ah = roce.createAH(owner.pd, addressVector(attributes));
-          return new AhObject(state.client, handle, owner, ah);
-        },
+        (handle) => ({
+          kind: 'ah',
+          handle,
+          users: 0,
+          pd: owner,
+          ah: roce.createAH(owner.pd, addressVector(attributes)),
+        }),
         owner.context.device.name,
       );
       return { ah: object.handle, number: object.ah.number };

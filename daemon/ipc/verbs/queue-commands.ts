@@ -4,10 +4,10 @@ import { QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import { assertMayHaveQkey } from '#daemon/clients/objects/user-rights';
 import {
-  ChannelObject,
-  ContextObject,
+  type ChannelObject,
+  type ContextObject,
   CqObject,
-  PdObject,
+  type PdObject,
   QpObject,
   SrqObject,
 } from './client-objects.ts';
@@ -77,9 +77,13 @@ export function deviceCommands(
     listDevices: () => ({ devices: directory.devices().map((device) => device.info) }),
     openDevice({ name }) {
       const { host, device } = directory.find(name);
-      const object = state.table.add('context', (handle) => {
-        return new ContextObject(state.client, handle, host, device);
-      });
+      const object = state.table.add('context', (handle) => ({
+        kind: 'context',
+        handle,
+        users: 0,
+        host,
+        device,
+      }));
       return {
         context: object.handle,
         device: device.info,
@@ -101,9 +105,13 @@ export function deviceCommands(
       const owner = table.expect('context', context);
       const object = state.table.add(
         'pd',
-        (handle) => {
-          return new PdObject(state.client, handle, owner, owner.device.nic.allocPD());
-        },
+        (handle) => ({
+          kind: 'pd',
+          handle,
+          users: 0,
+          context: owner,
+          pd: owner.device.nic.allocPD(),
+        }),
         owner.device.name,
       );
       owner.users += 1;
@@ -115,9 +123,13 @@ export function deviceCommands(
     },
     createCompChannel({ context }) {
       const owner = table.expect('context', context);
-      const object = state.table.add('channel', (handle) => {
-        return new ChannelObject(state.client, handle, owner, state.openChannel(handle));
-      });
+      const object = state.table.add('channel', (handle) => ({
+        kind: 'channel',
+        handle,
+        users: 0,
+        context: owner,
+        token: state.openChannel(handle),
+      }));
       owner.users += 1;
       return { channel: object.handle, token: object.token };
     },

@@ -9,7 +9,7 @@ import { isMapped } from '../process-map.ts';
 import { ReplyFlag } from '../shim-protocol.ts';
 import { getUint64, newStruct } from '../struct-fields.ts';
 import { AllocPD, UverbsCommandNumber as N, PlainDestroy, RegMR } from './layouts.ts';
-import { UverbsMr, type UverbsMw, UverbsPd } from './objects.ts';
+import type { UverbsMr, UverbsMw, UverbsPd } from './objects.ts';
 import type { CommandCall, OpenDevice } from './open-device.ts';
 
 const PAGE_MASK = 4095;
@@ -21,7 +21,9 @@ const REMOTE_CHANGE = Access.remoteWrite | Access.remoteAtomic;
 const CHANGE = REMOTE_CHANGE | Access.localWrite | Access.mwBind;
 
 export function allocPD({ file }: CommandCall): KernelReply {
-  const { handle } = file.table.add('pd', (next) => new UverbsPd(next, file.device.nic.allocPD()));
+  const make = (next: number) =>
+    ({ kind: 'pd', handle: next, pd: file.device.nic.allocPD() }) as const;
+  const { handle } = file.table.add('pd', make);
   const { bytes, fields } = newStruct(AllocPD.response.bytes);
   fields.setUint32(AllocPD.response.handle, handle, true);
   return { status: 0, response: bytes };
@@ -76,7 +78,7 @@ export function regMR(call: CommandCall): KernelReply {
       access: access & file.persona.keptAccess,
       key: file.persona.regionKey(own),
     });
-    return new UverbsMr(handle, mr, region);
+    return { kind: 'mr', handle, mr, holder: region };
   });
   const { bytes, fields: reply, own } = file.newReply(N.regMR, RegMR.response.bytes);
   reply.setUint32(RegMR.response.handle, object.handle, true);

@@ -35,7 +35,6 @@ const ASYNC_UNREAD_FEW = 8;
 /** Records of a completion channel: queues that fired. */
 export type ChannelQueue = EventQueue<UverbsCq, UverbsCq>;
 
-/** A record of the asynchronous event descriptor. */
 interface AsyncRecord {
   /** u64: the program's own identifier for the object, or the port number. */
   readonly element: Uint8Array;
@@ -47,60 +46,37 @@ interface AsyncRecord {
  */
 export type AsyncQueue = EventQueue<AsyncRecord, UverbsEventObject | undefined>;
 
-export class UverbsPd {
-  readonly kind = 'pd';
+export interface UverbsPd {
+  readonly kind: 'pd';
   readonly handle: number;
   readonly pd: PD;
-
-  constructor(handle: number, pd: PD) {
-    this.handle = handle;
-    this.pd = pd;
-  }
 }
 
-export class UverbsMr {
-  readonly kind = 'mr';
+export interface UverbsMr {
+  readonly kind: 'mr';
   readonly handle: number;
   readonly mr: MR;
   readonly holder: ProcessAllocation;
-
-  constructor(handle: number, mr: MR, holder: ProcessAllocation) {
-    this.handle = handle;
-    this.mr = mr;
-    this.holder = holder;
-  }
 }
 
-export class UverbsMw {
-  readonly kind = 'mw';
+export interface UverbsMw {
+  readonly kind: 'mw';
   readonly handle: number;
   readonly mw: MW;
-
-  constructor(handle: number, mw: MW) {
-    this.handle = handle;
-    this.mw = mw;
-  }
 }
 
-export class UverbsAh {
-  readonly kind = 'ah';
+export interface UverbsAh {
+  readonly kind: 'ah';
   readonly handle: number;
   readonly ah: AH;
-
-  constructor(handle: number, ah: AH) {
-    this.handle = handle;
-    this.ah = ah;
-  }
 }
 
-/** The open device of an object. */
 interface ObjectFile {
   readonly client: KernelClient;
   readonly asyncQueue: AsyncQueue;
   readonly device: { readonly name: string };
 }
 
-/** An object with asynchronous events. */
 export abstract class UverbsEventObject extends EventSink {
   readonly file: ObjectFile;
   readonly handle: number;
@@ -108,7 +84,6 @@ export abstract class UverbsEventObject extends EventSink {
   readonly userHandle: Uint8Array;
   /** Asynchronous events that the program has read. */
   asyncDelivered = 0;
-  /** Unread asynchronous events. */
   asyncUnread = 0;
 
   constructor(file: ObjectFile, handle: number, userHandle: Uint8Array) {
@@ -132,7 +107,6 @@ export abstract class UverbsEventObject extends EventSink {
     return userOf(client.credentials.uid, client);
   }
 
-  /** The program has read an asynchronous event. */
   noteAsyncRead(): void {
     this.asyncDelivered += 1;
     this.asyncUnread -= 1;
@@ -160,13 +134,12 @@ export class UverbsCq extends UverbsEventObject {
   readonly channel: ChannelQueue | undefined;
   /** Completion events that the program has read. */
   completionsDelivered = 0;
-  /** Unread completion events. */
   completionsUnread = 0;
 
   constructor(
     file: ObjectFile,
     handle: number,
-    parts: { userHandle: Uint8Array; cq: CQ; ring: Ring; channel: ChannelQueue | undefined },
+    parts: Pick<UverbsCq, 'userHandle' | 'cq' | 'ring' | 'channel'>,
   ) {
     super(file, handle, parts.userHandle);
     this.cq = parts.cq;
@@ -190,7 +163,6 @@ export class UverbsCq extends UverbsEventObject {
     this.completionsUnread = 0;
   }
 
-  /** The program has read a completion event. */
   noteRead(): void {
     this.completionsDelivered += 1;
     this.completionsUnread -= 1;
@@ -207,7 +179,7 @@ export class UverbsSrq extends UverbsEventObject {
   constructor(
     file: ObjectFile,
     handle: number,
-    parts: { userHandle: Uint8Array; srq: SRQ; ring: Ring },
+    parts: Pick<UverbsSrq, 'userHandle' | 'srq' | 'ring'>,
   ) {
     super(file, handle, parts.userHandle);
     this.srq = parts.srq;

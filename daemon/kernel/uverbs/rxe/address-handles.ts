@@ -2,7 +2,7 @@
 import { DONE, type KernelReply } from '#daemon/kernel/kernel-file';
 import { readAddressVector } from '../address-vector.ts';
 import { CreateAH, UverbsCommandNumber as N, PlainDestroy } from '../layouts.ts';
-import { UverbsAh } from '../objects.ts';
+import type { UverbsAh } from '../objects.ts';
 import type { CommandCall, OpenDevice } from '../open-device.ts';
 
 /**
@@ -14,9 +14,11 @@ export function createAH({ file, fields, bytes }: CommandCall): KernelReply {
   const { request, attributes, response } = CreateAH;
   const pd = file.table.expect('pd', fields.getUint32(request.pdHandle, true));
   const vector = readAddressVector(fields, bytes, request.attributes, attributes);
-  const { handle, ah } = file.table.add('ah', (next) => {
-    return new UverbsAh(next, file.device.nic.createAH(pd.pd, vector));
-  });
+  const { handle, ah } = file.table.add('ah', (next) => ({
+    kind: 'ah',
+    handle: next,
+    ah: file.device.nic.createAH(pd.pd, vector),
+  }));
   const reply = file.newReply(N.createAH, response.bytes);
   reply.fields.setUint32(response.handle, handle, true);
   reply.own.setUint32(0, ah.number, true);

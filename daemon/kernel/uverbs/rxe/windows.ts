@@ -5,7 +5,6 @@ import { DONE, type KernelReply } from '#daemon/kernel/kernel-file';
 import { newStruct } from '#daemon/kernel/struct-fields';
 import { AllocMW, PlainDestroy } from '../layouts.ts';
 import { destroyMW } from '../memory.ts';
-import { UverbsMw } from '../objects.ts';
 import type { CommandCall } from '../open-device.ts';
 
 /** ALLOC_MW: EINVAL for an unknown type. */
@@ -19,9 +18,11 @@ export function allocMW({ file, fields }: CommandCall): KernelReply {
       'EINVAL',
       `type must be 1 (IBV_MW_TYPE_1) or 2 (IBV_MW_TYPE_2), not ${asked}`,
     );
-  const { handle, mw } = file.table.add('mw', (next) => {
-    return new UverbsMw(next, file.device.nic.allocMW(pd.pd, type));
-  });
+  const { handle, mw } = file.table.add('mw', (next) => ({
+    kind: 'mw',
+    handle: next,
+    mw: file.device.nic.allocMW(pd.pd, type),
+  }));
   const { bytes, fields: reply } = newStruct(response.bytes);
   reply.setUint32(response.handle, handle, true);
   reply.setUint32(response.rkey, mw.rkey, true);
