@@ -2,7 +2,8 @@
 import { VerbsError } from '#contract/verbs/errors';
 import type { CompChannel, CQ, WaitLimit } from '#contract/verbs/provider';
 import { EventChannel, nextOf } from './event-channel.ts';
-import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
+import { TeardownRank } from './lifetime.ts';
+import { ClientObject, type DeviceScope } from './session.ts';
 
 /** A completion queue as its channel sees it. */
 export interface Notifiable {
@@ -11,7 +12,6 @@ export interface Notifiable {
   notified(): boolean;
 }
 
-/** `CompChannel` over a command channel. */
 export class ClientCompChannel extends ClientObject implements CompChannel {
   readonly handle: number;
   readonly #scope: DeviceScope;

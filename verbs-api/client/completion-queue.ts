@@ -9,10 +9,10 @@ import { cancellable, quiet, throwIfAborted, type Waiter } from './cancellation.
 import { CompletionBacklog, checkPoll, DEFAULT_BATCH, waitForBatch } from './completion-backlog.ts';
 import { ClientCompChannel, type Notifiable } from './completion-channel.ts';
 import { CompletionRing } from './completion-ring.ts';
+import { TeardownRank } from './lifetime.ts';
 import type { PendingWaits } from './pending-waits.ts';
-import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
+import { ClientObject, type DeviceScope } from './session.ts';
 
-/** `CQ` over a command channel. */
 export class ClientCQ extends ClientObject implements CQ, Notifiable {
   readonly context: Context;
   readonly handle: number;

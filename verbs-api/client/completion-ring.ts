@@ -79,7 +79,6 @@ export class CompletionRing {
     this.#notifyWord = count * ELEMENT_WORDS;
   }
 
-  /** Takes the oldest completion, or returns undefined. */
   take(): Completion | undefined {
     const memory = this.#memory;
     const base = (this.#get & this.#mask) * ELEMENT_WORDS;

@@ -38,11 +38,9 @@ import { ClientObject, type Session } from './session.ts';
 export interface ConnectionIdOwner {
   readonly provider: Provider;
   readonly session: Session;
-  /** The id is gone. */
   forget(id: ClientConnectionId): void;
 }
 
-/** `ConnectionId` over a command channel. */
 export class ClientConnectionId extends ClientObject implements ConnectionId {
   readonly provider: Provider;
   readonly handle: number;

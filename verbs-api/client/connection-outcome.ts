@@ -39,9 +39,8 @@ export class ConnectionOutcome {
   }
 
   /**
-   * Starts waiting. Resolves with the event of type `success`; rejects with
-   * `ConnectionRejectedError`, with `VerbsError` for other events that report a failure, or with
-   * the error passed to `fail`.
+   * Starts waiting. Resolves with the event of type `success`; rejects with `ConnectionRejectedError`,
+   * with `VerbsError` for other events that report a failure, or with the error passed to `fail`.
    */
   begin(success: CMEventType): Promise<CMEvent> {
     let waiter: Waiter<CMEvent> = { resolve() {}, reject() {} };
@@ -61,7 +60,6 @@ export class ConnectionOutcome {
     if (this.#wait?.promise === promise) this.#end();
   }
 
-  /** An event arrived. */
   settle(event: CMEvent): void {
     if (event.type === this.#wait?.success) this.#end()?.resolve(event);
     else if (FAILURES.has(event.type)) this.#end()?.reject(failureOf(event));

@@ -16,7 +16,6 @@ import { EventChannel } from './event-channel.ts';
 import { ClientPD } from './protection-domain.ts';
 import { ClientObject, DeviceScope, type Session } from './session.ts';
 
-/** `Context` over a command channel. */
 export class ClientDeviceContext extends ClientObject implements Context {
   readonly provider: Provider;
   readonly device: DeviceInfo;

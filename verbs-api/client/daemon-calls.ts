@@ -97,7 +97,6 @@ export class DaemonCalls {
   }
 }
 
-/** The error of an error frame's value. */
 function parseError(value: IpcValue): VerbsError {
   const [code, text] = Array.isArray(value) ? value : [];
   if (typeof code === 'string' && typeof text === 'string' && isErrnoCode(code)) {

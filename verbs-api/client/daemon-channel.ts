@@ -29,7 +29,6 @@ import type { DaemonPlace } from './daemon-trust.ts';
 import { DescriptorMapper } from './descriptor-mapper.ts';
 import { MemoryAgent } from './memory-agent.ts';
 
-/** The command channel over a daemon's socket. */
 export class DaemonChannel implements CommandChannel {
   readonly kind = 'daemon';
   onEvent: (event: DeviceEvent) => void = () => undefined;

@@ -24,7 +24,6 @@ import { startCommand } from './start-command.ts';
 /** Bytes taken from the socket at once. */
 const READ_BYTES = 64 * 1024;
 
-/** A greeted connection. */
 export class DaemonConnection {
   readonly welcome: Welcome;
   /** The daemon's pid as reported by the kernel; 0 if it is not visible from here. */
@@ -134,7 +133,6 @@ export class DaemonConnection {
     this.#socket.end();
   }
 
-  /** Ends it immediately. */
   destroy(): void {
     this.#socket.destroy();
   }
@@ -183,7 +181,6 @@ function isSocket(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isSocket() ?? true;
 }
 
-/** The error in a welcome that refuses. */
 export function refusal(welcome: Welcome): VerbsError {
   return new VerbsError(
     errnoCode(welcome.errno),
@@ -209,7 +206,6 @@ function errnoCode(errno: number): ErrnoCode {
   return 'EIO';
 }
 
-/** The message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

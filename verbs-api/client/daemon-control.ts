@@ -41,7 +41,6 @@ export interface DaemonControlOptions extends DaemonOptions {
 }
 
 const SOME = optional(wholeNumber(0));
-/** The kind of `DaemonControlOptions`. */
 export const LOCATION = options<DaemonControlOptions>({
   ...DAEMON_FIELDS,
   url: optional(

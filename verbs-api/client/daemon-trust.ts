@@ -12,7 +12,6 @@ export const ALLOW_DAEMON_VARIABLE = 'IWARPD_ALLOW_DAEMON_UID';
 /** The largest uid; the one above it means "no user". */
 export const UID_MAX = 2 ** 32 - 2;
 
-/** Path and permitted user of a daemon. */
 export interface DaemonPlace {
   /** Path of its socket. */
   readonly path: string;

@@ -14,7 +14,6 @@ import {
 } from '#contract/protocol/ipc-records';
 import { ERRNO } from '#contract/verbs/errors';
 
-/** A registered piece of this process's memory. */
 interface Registration {
   readonly address: number;
   readonly buffer: Uint8Array;

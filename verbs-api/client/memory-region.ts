@@ -6,7 +6,8 @@ import type { MemoryTier, MR, MROptions, PD } from '#contract/verbs/provider';
 import { bytesWithin } from '#contract/verbs/region-range';
 import { type RemoteMemory, remoteMemory } from '#contract/verbs/remote-memory';
 import type { SGE } from '#contract/verbs/work-request';
-import { ClientObject, type DeviceScope, type Session, TeardownRank } from './session.ts';
+import { TeardownRank } from './lifetime.ts';
+import { ClientObject, type DeviceScope, type Session } from './session.ts';
 
 /**
  * Memory that the device allocated for this client; freed with the last region registered in it.
@@ -51,7 +52,6 @@ interface PeerView {
   readonly access: number;
 }
 
-/** `MR` over a command channel. */
 export class ClientMR extends ClientObject implements MR {
   readonly pd: PD;
   readonly buffer: Uint8Array;

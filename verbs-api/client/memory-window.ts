@@ -2,7 +2,8 @@
 import { takes, UINT32 } from '#contract/verbs/arguments';
 import type { MWType } from '#contract/verbs/enums';
 import type { MW, PD } from '#contract/verbs/provider';
-import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
+import { TeardownRank } from './lifetime.ts';
+import { ClientObject, type DeviceScope } from './session.ts';
 
 const KEY_MASK = 0xff;
 
@@ -18,7 +19,6 @@ export function incRkey(rkey: number): number {
   return ((rkey & ~KEY_MASK) | ((rkey + 1) & KEY_MASK)) >>> 0;
 }
 
-/** `MW` over a command channel. */
 export class ClientMW extends ClientObject implements MW {
   readonly pd: PD;
   readonly type: MWType;

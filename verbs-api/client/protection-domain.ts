@@ -13,14 +13,13 @@ import type {
   SRQInit,
 } from '#contract/verbs/provider';
 import { checkCall } from '#contract/verbs/signatures';
-import { ClientAH } from './address-handle.ts';
+import { TeardownRank } from './lifetime.ts';
 import { ClientMR } from './memory-region.ts';
 import { ClientMW } from './memory-window.ts';
 import { ClientQP } from './queue-pair.ts';
-import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
+import { ClientObject, type DeviceScope } from './session.ts';
 import { ClientSRQ } from './shared-receive-queue.ts';
 
-/** `PD` over a command channel. */
 export class ClientPD extends ClientObject implements PD {
   readonly context: Context;
   readonly #scope: DeviceScope;
@@ -87,6 +86,40 @@ export class ClientPD extends ClientObject implements PD {
 
   protected override async destroy(): Promise<void> {
     await this.session.request('deallocPD', { pd: this.#handle });
+  }
+
+  protected override release(): void {
+    this.#scope.remove(this);
+  }
+}
+
+class ClientAH extends ClientObject implements AH {
+  readonly pd: PD;
+  readonly number: number;
+  readonly #handle: number;
+  readonly #scope: DeviceScope;
+
+  private constructor(pd: PD, scope: DeviceScope, handle: number, number: number) {
+    super(scope.session, 'address handle');
+    this.pd = pd;
+    this.number = number;
+    this.#handle = handle;
+    this.#scope = scope;
+    scope.add(this, TeardownRank.addressHandle);
+  }
+
+  static async create(
+    pd: PD,
+    scope: DeviceScope,
+    pdHandle: number,
+    attributes: AHAttributes,
+  ): Promise<ClientAH> {
+    const reply = await scope.session.request('createAH', { pd: pdHandle, attributes });
+    return new ClientAH(pd, scope, reply.ah, reply.number);
+  }
+
+  protected override async destroy(): Promise<void> {
+    await this.session.request('destroyAH', { ah: this.#handle });
   }
 
   protected override release(): void {

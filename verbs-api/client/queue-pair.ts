@@ -8,14 +8,14 @@ import type { QPAttributes, QPModification } from '#contract/verbs/qp-attributes
 import { checkCall } from '#contract/verbs/signatures';
 import type { RecvWR, SendFields, SendWR } from '#contract/verbs/work-request';
 import { ClientCQ } from './completion-queue.ts';
+import { TeardownRank } from './lifetime.ts';
 import { type PostQueue, postAll } from './posting.ts';
 import { ReceiveRing } from './receive-ring.ts';
 import { SendRing } from './send-ring.ts';
-import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
+import { ClientObject, type DeviceScope } from './session.ts';
 import { ClientSRQ } from './shared-receive-queue.ts';
 import { WorkFailures } from './work-failures.ts';
 
-/** `QP` over a command channel. */
 export class ClientQP extends ClientObject implements QP {
   readonly pd: PD;
   readonly type: QPType;

@@ -51,7 +51,6 @@ const NO_SGES: readonly SGE[] = [];
 const INVALID = -1;
 const UNSUPPORTED = -2;
 
-/** Limits of a queue pair's send ring. */
 interface SendRingLimits {
   /** Elements, a power of two. */
   readonly count: number;

@@ -4,11 +4,11 @@ import type { SRQAttributes } from '#contract/verbs/attributes';
 import type { PD, SRQ, SRQInit } from '#contract/verbs/provider';
 import { checkCall } from '#contract/verbs/signatures';
 import type { RecvWR } from '#contract/verbs/work-request';
+import { TeardownRank } from './lifetime.ts';
 import { postAll } from './posting.ts';
 import { ReceiveRing } from './receive-ring.ts';
-import { ClientObject, type DeviceScope, TeardownRank } from './session.ts';
+import { ClientObject, type DeviceScope } from './session.ts';
 
-/** `SRQ` over a command channel. */
 export class ClientSRQ extends ClientObject implements SRQ {
   readonly pd: PD;
   readonly handle: number;

@@ -2,16 +2,11 @@
 import type { CompChannel, CQ, WaitLimit } from '#contract/verbs/provider';
 import { type DescriptorWatch, watchDescriptor } from '#native-bridge/libc/watched-descriptor';
 import type { NativeCompChannel, NativeCQ } from '#native-bridge/rdma/completion-queue';
+import type { Notifiable } from '../client/completion-channel.ts';
 import { EventChannel, nextOf } from '../client/event-channel.ts';
-import { type DeviceScope, TeardownRank } from './device-scope.ts';
+import { TeardownRank } from '../client/lifetime.ts';
+import type { DeviceScope } from './device-scope.ts';
 import { OwnedObject } from './owned-object.ts';
-
-/** A completion queue as its channel sees it. */
-export interface Notifiable {
-  readonly cq: CQ;
-  /** The queue fired. True if the consumer armed it, false if a wait of the library did. */
-  notified(): boolean;
-}
 
 export class RdmaCompChannel extends OwnedObject implements CompChannel {
   readonly native: NativeCompChannel;

@@ -1,4 +1,6 @@
 /** Completion queues: polling, arming, waiting. */
+
+import { performance } from 'node:perf_hooks';
 import type { WC } from '#contract/verbs/completion';
 import { WCStatus } from '#contract/verbs/enums';
 import type { CancelSignal, Context, CQ, CQWaitOptions } from '#contract/verbs/provider';
@@ -11,9 +13,10 @@ import {
   DEFAULT_BATCH,
   waitForBatch,
 } from '../client/completion-backlog.ts';
-import type { Notifiable, RdmaCompChannel } from './completion-channel.ts';
-import { type DeviceScope, TeardownRank } from './device-scope.ts';
-import { nextTurn, shareIsSpent } from './loop-share.ts';
+import type { Notifiable } from '../client/completion-channel.ts';
+import { TeardownRank } from '../client/lifetime.ts';
+import type { RdmaCompChannel } from './completion-channel.ts';
+import type { DeviceScope } from './device-scope.ts';
 import { OwnedObject } from './owned-object.ts';
 
 /** The next firing of a queue, shared by all waiting calls. */
@@ -23,7 +26,6 @@ interface Firing {
   reject(error: Error): void;
 }
 
-/** `CQ` of a native device. */
 export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
   readonly context: Context;
   readonly native: NativeCQ;
@@ -152,4 +154,36 @@ function newFiring(): Firing {
     }),
   );
   return { promise, ...settle };
+}
+
+/**
+ * Maximum time for completions per turn of the event loop, in milliseconds. Promises alone deliver
+ * those already in the queue, and a consumer that never waits would starve timers and sockets.
+ */
+const SHARE_MS = 1;
+
+let begun: number | undefined;
+let turn: Promise<void> | undefined;
+
+/** The first call of a turn starts its clock; true once completions have used their share. */
+export function shareIsSpent(): boolean {
+  const now = performance.now();
+  if (begun === undefined) {
+    begun = now;
+    setImmediate(() => {
+      begun = undefined;
+    });
+  }
+  return now - begun > SHARE_MS;
+}
+
+/** Resolves in the next turn of the event loop. */
+export function nextTurn(): Promise<void> {
+  turn ??= new Promise((resolve) => {
+    setImmediate(() => {
+      turn = undefined;
+      resolve();
+    });
+  });
+  return turn;
 }

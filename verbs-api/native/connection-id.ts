@@ -26,8 +26,9 @@ import {
 } from '../client/connection-checks.ts';
 import { ConnectionOutcome } from '../client/connection-outcome.ts';
 import { EventChannel, nextOf } from '../client/event-channel.ts';
+import type { Presence } from '../client/lifetime.ts';
 import { CM_EVENT_NAMES, errorOf, textOf } from './connection-event.ts';
-import { OwnedObject, type Presence } from './owned-object.ts';
+import { OwnedObject } from './owned-object.ts';
 import { RdmaPD } from './protection-domain.ts';
 import { RdmaQP } from './queue-pair.ts';
 
@@ -37,14 +38,12 @@ const HANG_UP_MS = 5000;
 export interface ConnectionIdOwner {
   readonly provider: Provider;
   readonly presence: Presence;
-  /** The id is gone. */
   forget(id: RdmaConnectionId): void;
 }
 
 /** How far the connection of an id is. A connect request that was not answered comes first. */
 type Progress = 'requested' | 'connecting' | 'connected';
 
-/** `ConnectionId` over rdma_cm. */
 export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   readonly provider: Provider;
   readonly native: NativeCmId;

@@ -23,7 +23,6 @@ import { DeviceScope } from './device-scope.ts';
 import { OwnedObject } from './owned-object.ts';
 import { RdmaPD } from './protection-domain.ts';
 
-/** `Context` of a native device. */
 export class RdmaContext extends OwnedObject implements Context {
   readonly provider: Provider;
   readonly device: DeviceInfo;

@@ -22,7 +22,6 @@ export class HeldSends {
     if (refusal !== undefined) throw refusal;
   }
 
-  /** Removes and returns the waiting sends. */
   take(): readonly SendFields[] {
     const requests = this.#requests;
     this.#requests = [];

@@ -4,7 +4,8 @@ import { bytesWithin } from '#contract/verbs/region-range';
 import { type RemoteMemory, remoteMemory } from '#contract/verbs/remote-memory';
 import type { SGE } from '#contract/verbs/work-request';
 import type { NativeMR } from '#native-bridge/rdma/memory-region';
-import { type DeviceScope, TeardownRank } from './device-scope.ts';
+import { TeardownRank } from '../client/lifetime.ts';
+import type { DeviceScope } from './device-scope.ts';
 import { OwnedObject } from './owned-object.ts';
 
 /** `MR` of a native device. For how its bytes stay in place, see `rdma/memory-region.ts`. */

@@ -12,9 +12,10 @@ import { NativeDevice } from '#native-bridge/rdma/device';
 import { listDevices, type NativeDeviceInfo } from '#native-bridge/rdma/device-list';
 import { unsupported } from '#native-bridge/rdma/errors';
 import { type Libraries, type LibraryOptions, openLibraries } from '#native-bridge/rdma/libraries';
+import { Presence } from '../client/lifetime.ts';
 import { type ConnectionIdOwner, RdmaConnectionId } from './connection-id.ts';
 import { RdmaContext } from './context.ts';
-import { OwnedObject, Presence } from './owned-object.ts';
+import { OwnedObject } from './owned-object.ts';
 
 /** Each takes several calls of the kernel. */
 const EVENTS_PER_TURN = 16;
@@ -45,7 +46,6 @@ export async function createNative(given: NativeOptions = {}): Promise<Provider>
   return new RdmaProvider(openLibraries(given.libraries));
 }
 
-/** `Provider` over rdma-core. */
 class RdmaProvider extends OwnedObject implements Provider, ConnectionIdOwner {
   readonly kind = 'native';
   readonly #libraries: Libraries;

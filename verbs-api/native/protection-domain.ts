@@ -17,7 +17,8 @@ import type {
 import { checkCall } from '#contract/verbs/signatures';
 import { unsupported } from '#native-bridge/rdma/errors';
 import type { NativePD } from '#native-bridge/rdma/protection-domain';
-import { type DeviceScope, TeardownRank } from './device-scope.ts';
+import { TeardownRank } from '../client/lifetime.ts';
+import type { DeviceScope } from './device-scope.ts';
 import { RdmaMR } from './memory-region.ts';
 import { OwnedObject } from './owned-object.ts';
 import { RdmaQP } from './queue-pair.ts';
@@ -25,7 +26,6 @@ import { RdmaSRQ } from './shared-receive-queue.ts';
 
 const KEY_MAX = 255;
 
-/** `PD` of a native device. */
 export class RdmaPD extends OwnedObject implements PD {
   readonly context: Context;
   readonly native: NativePD;

@@ -1,6 +1,7 @@
 /** Queue pairs. */
 import type { QPCapabilities } from '#contract/verbs/attributes';
-import { QPState, QPType } from '#contract/verbs/enums';
+import { Completion, type WC } from '#contract/verbs/completion';
+import { QPState, QPType, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import type { CQ, PD, QP, QPInit, SRQ } from '#contract/verbs/provider';
 import type { QPAttributes, QPModification } from '#contract/verbs/qp-attributes';
@@ -10,15 +11,14 @@ import type { RecvWR, SendFields, SendWR } from '#contract/verbs/work-request';
 import { NativeError, unsupported } from '#native-bridge/rdma/errors';
 import type { NativePD } from '#native-bridge/rdma/protection-domain';
 import type { NativeQP } from '#native-bridge/rdma/queue-pair';
+import { TeardownRank } from '../client/lifetime.ts';
 import { RdmaCQ } from './completion-queue.ts';
-import { type DeviceScope, type FlushingQueuePair, TeardownRank } from './device-scope.ts';
-import { flushedReceive, flushedSend } from './flushed-completion.ts';
+import type { DeviceScope, FlushingQueuePair } from './device-scope.ts';
 import { HeldSends } from './held-sends.ts';
 import { OwnedObject } from './owned-object.ts';
 import { listOf } from './posting.ts';
 import { RdmaSRQ } from './shared-receive-queue.ts';
 
-/** `QP` of a native device. */
 export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
   readonly pd: PD;
   readonly type = QPType.rc;
@@ -164,7 +164,6 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     if (this.#state !== QPState.ERR) this.#moveTo(QPState.RTS);
   }
 
-  /** The connection has ended. */
   noteDisconnected(): void {
     this.#moveTo(QPState.ERR);
     if (this.native.disposed || this.presence.lost) return;
@@ -255,4 +254,36 @@ function nativeSRQ(srq: SRQ): RdmaSRQ['native'] {
 /** Native devices are iWARP's. */
 function lacking({ native }: DeviceScope, what: string): NativeError {
   return unsupported(native.info.name, `${what}: it speaks iWARP`);
+}
+
+const SEND_OPCODES: Readonly<Record<WROpcode, WCOpcode>> = {
+  [WROpcode.send]: WCOpcode.send,
+  [WROpcode.sendWithImm]: WCOpcode.send,
+  [WROpcode.sendWithInv]: WCOpcode.send,
+  [WROpcode.immediate]: WCOpcode.send,
+  [WROpcode.rdmaWrite]: WCOpcode.rdmaWrite,
+  [WROpcode.rdmaWriteWithImm]: WCOpcode.rdmaWrite,
+  [WROpcode.rdmaRead]: WCOpcode.rdmaRead,
+  [WROpcode.atomicCmpAndSwap]: WCOpcode.compSwap,
+  [WROpcode.atomicFetchAndAdd]: WCOpcode.fetchAdd,
+  [WROpcode.localInv]: WCOpcode.localInv,
+  [WROpcode.bindMW]: WCOpcode.bindMW,
+};
+
+/** Completions of requests posted in ERR, for devices that do not flush them. */
+export function flushedSend(wr: SendFields, qpNum: number): WC {
+  return flushed(wr.wrId, SEND_OPCODES[wr.opcode], qpNum);
+}
+
+export function flushedReceive(wr: RecvWR, qpNum: number): WC {
+  return flushed(wr.wrId, WCOpcode.recv, qpNum);
+}
+
+function flushed(wrId: number | bigint | undefined, opcode: WCOpcode, qpNum: number): WC {
+  const wc = new Completion();
+  wc.wrId = BigInt.asUintN(64, BigInt(wrId ?? 0));
+  wc.status = WCStatus.wrFlushErr;
+  wc.opcode = opcode;
+  wc.qpNum = qpNum;
+  return wc;
 }

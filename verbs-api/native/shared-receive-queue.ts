@@ -5,11 +5,11 @@ import { checkCall } from '#contract/verbs/signatures';
 import type { RecvWR } from '#contract/verbs/work-request';
 import type { NativePD } from '#native-bridge/rdma/protection-domain';
 import type { NativeSRQ } from '#native-bridge/rdma/shared-receive-queue';
-import { type DeviceScope, TeardownRank } from './device-scope.ts';
+import { TeardownRank } from '../client/lifetime.ts';
+import type { DeviceScope } from './device-scope.ts';
 import { OwnedObject } from './owned-object.ts';
 import { listOf } from './posting.ts';
 
-/** `SRQ` of a native device. */
 export class RdmaSRQ extends OwnedObject implements SRQ {
   readonly pd: PD;
   readonly native: NativeSRQ;

@@ -5,11 +5,12 @@ import type { SendFields } from '#contract/verbs/work-request';
 import type { NativeCMEvent } from '#native-bridge/rdma/cm-id';
 import { NativeError } from '#native-bridge/rdma/errors';
 import type { NativeQP } from '#native-bridge/rdma/queue-pair';
+import { Presence } from '#verbs-api/client/lifetime';
+import { nextTurn, shareIsSpent } from '#verbs-api/native/completion-queue';
 import { errorOf, textOf } from '#verbs-api/native/connection-event';
-import { flushedReceive, flushedSend } from '#verbs-api/native/flushed-completion';
 import { HeldSends } from '#verbs-api/native/held-sends';
-import { nextTurn, shareIsSpent } from '#verbs-api/native/loop-share';
-import { OwnedObject, Presence } from '#verbs-api/native/owned-object';
+import { OwnedObject } from '#verbs-api/native/owned-object';
+import { flushedReceive, flushedSend } from '#verbs-api/native/queue-pair';
 
 describe('sends that wait for a connection', () => {
   const ROOM = 4;
