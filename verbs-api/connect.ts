@@ -22,7 +22,7 @@ import { PROVIDER, WIRE } from '#contract/verbs/signatures';
 import { throwIfAborted } from './client/cancellation.ts';
 import { orAbort, within } from './client/deadline.ts';
 import { type Connection, type ConnectionParts, EstablishedConnection } from './connection.ts';
-import { connectFailure, owned } from './dialing.ts';
+import { connectFailure, createParts, owned, queueSizes, type Undo, undoAll } from './dialing.ts';
 import { addressOf } from './host-name/host-name.ts';
 import { HEADER_BYTES, type MessageOffer, takeOffer, withOffer } from './message-framing.ts';
 import {
@@ -34,14 +34,10 @@ import {
   receivesOf,
 } from './message-window.ts';
 import { RequestListener } from './request-listener.ts';
-import { shareContext } from './shared-context.ts';
 import { ENDPOINT_FIELDS, LISTEN_FIELDS, PEER_FIELDS, REASON } from './signatures.ts';
 
-const DEFAULT_QUEUE_DEPTH = 64;
-const DEFAULT_SGES = 4;
 /** One request in addition to those that return credits. */
 const SENDS_MIN = GRANTS + 1;
-const DEFAULT_INLINE_BYTES = 64;
 const ANY_ADDRESS = '0.0.0.0';
 /** Options of both ends of a connection. */
 export interface EndpointOptions extends WaitLimit {
@@ -99,8 +95,7 @@ export interface ConnectOptions extends EndpointOptions {
 }
 
 /**
- * Options of `listen`. The limit applies to starting to listen; close the listener to stop it
- * later.
+ * Options of `listen`. The limit applies to starting to listen; close the listener to stop it later.
  */
 export interface ListenOptions extends WaitLimit {
   /** Address to listen on, which also selects the device. Default: every IPv4 address. */
@@ -264,7 +259,6 @@ function requestOf(event: CMEvent): ConnectionRequest {
   };
 }
 
-/** Parameters for establishing one end. */
 interface Establishing {
   readonly id: ConnectionId;
   readonly options: EndpointOptions;
@@ -275,8 +269,7 @@ interface Establishing {
 }
 
 /**
- * Creates the objects of the connection, connects, and consumes the events up to the established
- * one.
+ * Creates the objects of the connection, connects, and consumes the events up to the established one.
  */
 async function establish({
   id,
@@ -290,26 +283,10 @@ async function establish({
   if (plan?.credits === true && requested !== undefined && requested.offer === undefined) {
     throw new VerbsError('EPROTO', NO_CREDITS);
   }
-  const shared = options.pd === undefined ? await shareContext(id.provider, id.device) : undefined;
-  const undo: (() => Promise<void>)[] = [];
-  if (shared !== undefined) undo.push(() => shared.release());
-  // In reverse order of creation; continues after errors.
-  const closeParts = async (): Promise<void> => {
-    const outcomes: PromiseSettledResult<void>[] = [];
-    for (const step of undo.splice(0).reverse())
-      outcomes.push(...(await Promise.allSettled([step()])));
-    for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
-  };
+  const undo: Undo = [];
   try {
-    const sizes = queueSizes(options, plan);
-    const pd = options.pd ?? (await shared?.context.allocPD());
-    if (pd === undefined) throw new VerbsError('EINVAL', 'no protection domain');
-    const cqe = sizes.maxSendWr + sizes.maxRecvWr;
-    const cq = options.cq ?? (await pd.context.createCQ({ cqe }));
-    if (options.cq === undefined) undo.push(() => cq.close());
-    if (options.pd === undefined) undo.push(() => pd.closeAll());
-    const qp = await id.createQP(pd, { sendCQ: cq, recvCQ: cq, ...sizes, srq: options.srq });
-    const parts: ConnectionParts = { id, context: pd.context, pd, cq, qp };
+    const parts = await createParts(id, options, queueSizes(options, plan && sizesOf(plan)), undo);
+    const { pd, qp } = parts;
     const window = plan === undefined ? undefined : await MessageWindow.open(plan, pd, qp);
     if (window !== undefined && options.pd !== undefined) undo.push(() => window.close());
     await orAbort(Promise.resolve(options.prepare?.(parts)), signal);
@@ -327,11 +304,11 @@ async function establish({
       event: { ...event, privateData: answer.privateData },
       window,
       ownsCQ: options.cq === undefined,
-      closeParts,
+      closeParts: () => undoAll(undo),
     });
   } catch (error) {
     await id.close();
-    await closeParts();
+    await undoAll(undo);
     throw error;
   }
 }
@@ -346,24 +323,13 @@ function assertOwnReceives(options: EndpointOptions): void {
   throw new VerbsError('EINVAL', `\`messages\` posts receives itself: leave out \`${name}\``);
 }
 
-function queueSizes(options: EndpointOptions, plan: MessagePlan | undefined) {
-  const { maxRecvWr = plan === undefined ? DEFAULT_QUEUE_DEPTH : 0 } = options;
+/** What credits and headers of messages need. */
+function sizesOf(plan: MessagePlan) {
   return {
-    maxSendWr: Math.max(
-      options.maxSendWr ?? DEFAULT_QUEUE_DEPTH,
-      plan === undefined ? 0 : SENDS_MIN,
-    ),
-    maxRecvWr:
-      options.srq === undefined
-        ? Math.max(maxRecvWr, plan === undefined ? 0 : receivesOf(plan))
-        : 0,
-    maxSendSge: Math.max(options.maxSendSge ?? DEFAULT_SGES, plan === undefined ? 0 : 2),
-    maxRecvSge: options.maxRecvSge ?? DEFAULT_SGES,
-    maxInlineData: Math.max(
-      options.maxInlineData ?? DEFAULT_INLINE_BYTES,
-      plan === undefined ? 0 : HEADER_BYTES,
-    ),
-    sqSigAll: options.sqSigAll ?? true,
+    maxSendWr: SENDS_MIN,
+    maxRecvWr: receivesOf(plan),
+    maxSendSge: 2,
+    maxInlineData: HEADER_BYTES,
   };
 }
 

@@ -30,15 +30,11 @@ import { addressGid } from './address-gid.ts';
 import { orAbort, within } from './client/deadline.ts';
 import type { EndpointOptions, ListenOptions } from './connect.ts';
 import type { ConnectionParts } from './connection.ts';
-import { connectFailure, owned } from './dialing.ts';
+import { connectFailure, createParts, owned, queueSizes, type Undo, undoAll } from './dialing.ts';
 import { addressOf } from './host-name/host-name.ts';
 import { RequestListener } from './request-listener.ts';
-import { shareContext } from './shared-context.ts';
 import { DATAGRAM_FIELDS, HOST, LISTEN_FIELDS, PEER_FIELDS, REASON } from './signatures.ts';
 
-const DEFAULT_QUEUE_DEPTH = 64;
-const DEFAULT_SGES = 4;
-const DEFAULT_INLINE_BYTES = 64;
 const ANY_ADDRESS = '0.0.0.0';
 /** Number of a group's queue pairs in a multicast datagram. */
 const GROUP_QPN = 0xff_ffff;
@@ -339,9 +335,6 @@ function requestOf({ id, privateData }: CMEvent): DatagramRequest {
   };
 }
 
-/** What closes an endpoint, in order of creation. */
-type Undo = (() => Promise<unknown>)[];
-
 /**
  * Creates the queue pair of an id and its supporting objects, then calls `begin` with the id; the result
  * becomes part of the endpoint. Closes everything but the id if either fails.
@@ -353,7 +346,9 @@ async function openEndpoint<T extends object>(
 ): Promise<DatagramEndpoint & T> {
   const undo: Undo = [];
   try {
-    const parts = await createParts(id, options, undo);
+    const init = { type: QPType.ud, ...queueSizes(options) };
+    const parts = await createParts(id, options, init, undo);
+    await orAbort(Promise.resolve(options.prepare?.(parts)), options.signal);
     const more = await begin(parts, undo);
     return Object.assign(new OpenEndpoint(parts, undo), more);
   } catch (error) {
@@ -361,53 +356,6 @@ async function openEndpoint<T extends object>(
     await undoAll(undo);
     throw error;
   }
-}
-
-async function createParts(
-  id: ConnectionId,
-  options: DatagramOptions,
-  undo: Undo,
-): Promise<ConnectionParts> {
-  const { srq, maxSendWr = DEFAULT_QUEUE_DEPTH } = options;
-  const maxRecvWr = srq === undefined ? (options.maxRecvWr ?? DEFAULT_QUEUE_DEPTH) : 0;
-  let { pd, cq } = options;
-  if (pd === undefined) {
-    const shared = await shareContext(id.provider, id.device);
-    undo.push(() => shared.release());
-    const own = await shared.context.allocPD();
-    undo.push(() => own.closeAll());
-    pd = own;
-  }
-  if (cq === undefined) {
-    const own = await pd.context.createCQ({ cqe: Math.max(maxSendWr + maxRecvWr, 1) });
-    // Closed after the queue pairs of the domain.
-    undo.splice(options.pd === undefined ? 1 : 0, 0, () => own.close());
-    cq = own;
-  }
-  const qp = await id.createQP(pd, {
-    type: QPType.ud,
-    sendCQ: cq,
-    recvCQ: cq,
-    srq,
-    maxSendWr,
-    maxRecvWr,
-    maxSendSge: options.maxSendSge ?? DEFAULT_SGES,
-    maxRecvSge: options.maxRecvSge ?? DEFAULT_SGES,
-    maxInlineData: options.maxInlineData ?? DEFAULT_INLINE_BYTES,
-    sqSigAll: options.sqSigAll ?? true,
-  });
-  const parts: ConnectionParts = { id, context: pd.context, pd, cq, qp };
-  await orAbort(Promise.resolve(options.prepare?.(parts)), options.signal);
-  return parts;
-}
-
-/** In reverse order; continues after errors, and throws the first. */
-async function undoAll(undo: Undo): Promise<void> {
-  const outcomes: PromiseSettledResult<unknown>[] = [];
-  for (const step of undo.splice(0).reverse()) {
-    outcomes.push(...(await Promise.allSettled([step()])));
-  }
-  for (const outcome of outcomes) if (outcome.status === 'rejected') throw outcome.reason;
 }
 
 /** The `DatagramEndpoint` over the queue pair of an id. */
