@@ -178,7 +178,7 @@ export class ControlClient {
     });
   }
 
-  #serve(connection: ProgramConnection, reader: IpcFrameReader | RecordReader): void {
+  #serve(connection: ProgramConnection, reader: RecordReader): void {
     const kept = new KeptInput(connection);
     connection.serve((bytes, more) => {
       let taken = bytes.length;

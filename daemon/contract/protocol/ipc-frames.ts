@@ -21,6 +21,7 @@
  *
  * A welcome with an errno other than 0 has the reason in its text; then the connection ends.
  */
+import { RecordReader } from './ipc-records.ts';
 import { decodeText, encodeText, encodeValue, IpcFormatError, type IpcValue } from './ipc-value.ts';
 
 /**
@@ -116,105 +117,27 @@ export function writeFrameHeader(bytes: Uint8Array, type: FrameType, id: number)
 
 /** A reader keeps a buffer of this size for fragmented frames; larger ones are released. */
 const KEPT_MAX_BYTES = 128 * 1024;
-const KEPT_MIN_BYTES = 256;
 
-/** Splits a stream of bytes into frames, however the stream is fragmented. */
-export class IpcFrameReader {
-  readonly #payloadMaxBytes: number;
-  readonly #onFrame: (frame: IpcFrame) => void;
-  /** The part of an incomplete frame that has arrived: the first `#heldBytes` bytes. */
-  #held: Uint8Array = NO_BYTES;
-  #heldBytes = 0;
-
+/**
+ * Splits a stream of bytes into frames, however the stream is fragmented. After an `IpcFormatError` the
+ * stream cannot be read further.
+ */
+export class IpcFrameReader extends RecordReader {
   /** `payloadMaxBytes`: a longer frame is refused as soon as its header has arrived. */
   constructor(payloadMaxBytes: number, onFrame: (frame: IpcFrame) => void) {
-    this.#payloadMaxBytes = payloadMaxBytes;
-    this.#onFrame = onFrame;
-  }
-
-  /** Bytes of an incomplete frame that have arrived. */
-  get pendingBytes(): number {
-    return this.#heldBytes;
-  }
-
-  /** Bytes of memory that it keeps for an incomplete frame. */
-  get roomBytes(): number {
-    return this.#held.length;
-  }
-
-  /**
-   * Takes bytes of the stream and calls `onFrame` for each whole frame, as long as `more` returns true
-   * between two of them. Returns how many bytes it took; the others are for a later call. After an
-   * `IpcFormatError` the stream cannot be read further.
-   */
-  push(bytes: Uint8Array, more: () => boolean = ALWAYS): number {
-    let at = 0;
-    while (at < bytes.length) {
-      if (this.#heldBytes > 0) {
-        at = this.#fill(bytes, at);
-        continue;
-      }
-      if (at > 0 && !more()) return at;
-      const frameBytes = this.#frameBytes(bytes.subarray(at));
-      if (frameBytes === undefined || at + frameBytes > bytes.length) {
-        this.#hold(bytes.subarray(at), frameBytes ?? FRAME_HEADER_BYTES);
-        return bytes.length;
-      }
-      this.#deliver(bytes.subarray(at, at + frameBytes));
-      at += frameBytes;
-    }
-    return at;
-  }
-
-  /** Continues the incomplete frame; returns the index of the first byte after it. */
-  #fill(bytes: Uint8Array, at: number): number {
-    const held = this.#held.subarray(0, this.#heldBytes);
-    const frameBytes = this.#frameBytes(held) ?? FRAME_HEADER_BYTES;
-    const end = Math.min(at + frameBytes - held.length, bytes.length);
-    this.#hold(bytes.subarray(at, end), frameBytes);
-    const whole = this.#held.subarray(0, this.#heldBytes);
-    if (this.#frameBytes(whole) !== whole.length) return end;
-    this.#heldBytes = 0;
-    if (whole.length > KEPT_MAX_BYTES) this.#held = NO_BYTES;
-    this.#deliver(whole);
-    return end;
-  }
-
-  /**
-   * Adds bytes to the incomplete frame. The buffer grows with the bytes received, not with the
-   * length announced.
-   */
-  #hold(bytes: Uint8Array, frameBytes: number): void {
-    const heldBytes = this.#heldBytes + bytes.length;
-    if (heldBytes > this.#held.length) {
-      const roomBytes = Math.max(heldBytes, Math.min(frameBytes, 2 * heldBytes), KEPT_MIN_BYTES);
-      const room = new Uint8Array(roomBytes);
-      room.set(this.#held.subarray(0, this.#heldBytes));
-      this.#held = room;
-    }
-    this.#held.set(bytes, this.#heldBytes);
-    this.#heldBytes = heldBytes;
-  }
-
-  /** Bytes of the frame that starts here; undefined while its header is incomplete. */
-  #frameBytes(bytes: Uint8Array): number | undefined {
-    if (bytes.length < FRAME_HEADER_BYTES) return undefined;
-    const payloadBytes = headerOf(bytes).getUint32(0, true);
-    if (payloadBytes > this.#payloadMaxBytes) {
-      throw new IpcFormatError(`frame of ${payloadBytes} bytes, over ${this.#payloadMaxBytes}`);
-    }
-    return FRAME_HEADER_BYTES + payloadBytes;
-  }
-
-  #deliver(frame: Uint8Array): void {
-    const fields = headerOf(frame);
-    const payload = frame.subarray(FRAME_HEADER_BYTES);
-    this.#onFrame({ type: fields.getUint8(4), id: fields.getUint32(8, true), payload });
+    const bytesOf = (head: Uint8Array): number => {
+      const payloadBytes = headerOf(head).getUint32(0, true);
+      if (payloadBytes <= payloadMaxBytes) return payloadBytes;
+      throw new IpcFormatError(`frame of ${payloadBytes} bytes, over ${payloadMaxBytes}`);
+    };
+    const deliver = (frame: Uint8Array): void => {
+      const fields = headerOf(frame);
+      const payload = frame.subarray(FRAME_HEADER_BYTES);
+      onFrame({ type: fields.getUint8(4), id: fields.getUint32(8, true), payload });
+    };
+    super(FRAME_HEADER_BYTES, bytesOf, deliver, KEPT_MAX_BYTES);
   }
 }
-
-const NO_BYTES = new Uint8Array(0);
-const ALWAYS = (): boolean => true;
 
 function headerOf(bytes: Uint8Array): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, FRAME_HEADER_BYTES);

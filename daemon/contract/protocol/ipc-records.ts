@@ -93,7 +93,7 @@ export function recordHandle(record: Uint8Array): Handle {
 }
 
 const NO_BYTES = new Uint8Array(0);
-/** A longer buffer of an incomplete record is not kept for the next one. */
+/** A longer buffer of an incomplete record is not kept for the next one, unless its reader says so. */
 const KEPT_MAX_BYTES = 4096;
 const ALWAYS = (): boolean => true;
 
@@ -105,6 +105,7 @@ export class RecordReader {
   readonly #headBytes: number;
   readonly #bodyBytes: (head: Uint8Array) => number;
   readonly #onRecord: (record: Uint8Array) => void;
+  readonly #keptMaxBytes: number;
   /** The part of an incomplete record that has arrived: the first `#heldBytes` bytes. */
   #held: Uint8Array = NO_BYTES;
   #heldBytes = 0;
@@ -117,10 +118,12 @@ export class RecordReader {
     headBytes: number,
     bodyBytes: (head: Uint8Array) => number,
     onRecord: (record: Uint8Array) => void,
+    keptMaxBytes = KEPT_MAX_BYTES,
   ) {
     this.#headBytes = headBytes;
     this.#bodyBytes = bodyBytes;
     this.#onRecord = onRecord;
+    this.#keptMaxBytes = keptMaxBytes;
   }
 
   /** Bytes of memory that it keeps for an incomplete record. */
@@ -166,7 +169,7 @@ export class RecordReader {
     if (this.#recordBytes(this.#held, this.#heldBytes) !== this.#heldBytes) return end;
     const whole = this.#held.subarray(0, this.#heldBytes);
     this.#heldBytes = 0;
-    if (whole.length > KEPT_MAX_BYTES) this.#held = NO_BYTES;
+    if (whole.length > this.#keptMaxBytes) this.#held = NO_BYTES;
     this.#onRecord(whole);
     return end;
   }
