@@ -28,90 +28,60 @@ import { to64 } from './tagged-offset.ts';
 const ETYPE_LOCAL_CATASTROPHIC = 0;
 const ETYPE_REMOTE_PROTECTION = 1;
 
-type RefusalCodes = Readonly<Record<Exclude<AccessRefusal, 0>, TerminateErrorName>>;
-
-/** Placement of a tagged segment: RDMA Write, or a Read Response at its sink. */
-// DDP-7.1-09 DDP-7.1-10 DDP-7.1-11 DDP-7.1-12 DDP-7.1-14: DDP has no code for access rights, so a
-// missing right is an invalid STag, as with siw.
-const TAGGED_CODES: RefusalCodes = {
-  [AccessRefusal.stagInvalid]: 'ddpInvalidStag',
-  [AccessRefusal.stagNotAssociated]: 'ddpNotAssociated',
-  [AccessRefusal.bounds]: 'ddpBounds',
-  [AccessRefusal.access]: 'ddpInvalidStag',
-  [AccessRefusal.toWrap]: 'ddpToWrap',
-  [AccessRefusal.noBuffer]: 'ddpLocalCatastrophic',
-  [AccessRefusal.messageTooLong]: 'ddpBounds',
-  [AccessRefusal.cannotInvalidate]: 'ddpLocalCatastrophic',
-  [AccessRefusal.memoryLost]: 'ddpLocalCatastrophic',
-  [AccessRefusal.misaligned]: 'ddpLocalCatastrophic',
-  [AccessRefusal.ownerGone]: 'ddpLocalCatastrophic',
-  [AccessRefusal.receiveInvalid]: 'ddpLocalCatastrophic',
-  [AccessRefusal.notPermitted]: 'ddpLocalCatastrophic',
-};
-
-/** Placement of an untagged segment: an error in our own receive is local. */
-// DDP-7.1-02 DDP-7.1-03 DDP-7.1-04
-const UNTAGGED_CODES: RefusalCodes = {
-  [AccessRefusal.stagInvalid]: 'ddpLocalCatastrophic',
-  [AccessRefusal.stagNotAssociated]: 'ddpLocalCatastrophic',
-  [AccessRefusal.bounds]: 'ddpInvalidMo',
-  [AccessRefusal.access]: 'ddpLocalCatastrophic',
-  [AccessRefusal.toWrap]: 'ddpLocalCatastrophic',
-  [AccessRefusal.noBuffer]: 'ddpNoBuffer',
-  [AccessRefusal.messageTooLong]: 'ddpTooLong',
-  [AccessRefusal.cannotInvalidate]: 'ddpLocalCatastrophic',
-  [AccessRefusal.memoryLost]: 'ddpLocalCatastrophic',
-  [AccessRefusal.misaligned]: 'ddpLocalCatastrophic',
-  [AccessRefusal.ownerGone]: 'ddpLocalCatastrophic',
-  [AccessRefusal.receiveInvalid]: 'ddpLocalCatastrophic',
-  [AccessRefusal.notPermitted]: 'ddpLocalCatastrophic',
-};
-
-/** Source of a Read Request, and target of an Atomic Request. */
-// RDMAP-7.2-05 RDMAP-4.8-15 to RDMAP-4.8-19, RDMAPX-8.2-02 RDMAPX-8.2-03
-const REMOTE_CODES: RefusalCodes = {
-  [AccessRefusal.stagInvalid]: 'rdmapInvalidStag',
-  [AccessRefusal.stagNotAssociated]: 'rdmapNotAssociated',
-  [AccessRefusal.bounds]: 'rdmapBounds',
-  [AccessRefusal.access]: 'rdmapAccess',
-  [AccessRefusal.toWrap]: 'rdmapToWrap',
-  [AccessRefusal.noBuffer]: 'rdmapProtectionUnspecified',
-  [AccessRefusal.messageTooLong]: 'rdmapBounds',
-  [AccessRefusal.cannotInvalidate]: 'rdmapProtectionUnspecified',
-  [AccessRefusal.memoryLost]: 'rdmapProtectionUnspecified',
-  [AccessRefusal.misaligned]: 'rdmapStreamCatastrophic',
-  // The request is valid: the peer flushes it, as when a connection ends otherwise.
-  [AccessRefusal.ownerGone]: 'rdmapLocalCatastrophic',
-  [AccessRefusal.receiveInvalid]: 'rdmapLocalCatastrophic',
-  [AccessRefusal.notPermitted]: 'rdmapLocalCatastrophic',
-};
-
-/** Delivery of a Send: the STag to invalidate, else a local error. */
-// RDMAP-4.8-20 RDMAP-5.3-10 RDMAP-7.2-04: an STag that is not valid at all is reported as such.
-const INVALIDATE_CODES: RefusalCodes = {
-  [AccessRefusal.stagInvalid]: 'rdmapInvalidStag',
-  [AccessRefusal.stagNotAssociated]: 'rdmapCannotInvalidate',
-  [AccessRefusal.bounds]: 'rdmapLocalCatastrophic',
-  [AccessRefusal.access]: 'rdmapCannotInvalidate',
-  [AccessRefusal.toWrap]: 'rdmapLocalCatastrophic',
-  [AccessRefusal.noBuffer]: 'rdmapLocalCatastrophic',
-  [AccessRefusal.messageTooLong]: 'rdmapLocalCatastrophic',
-  [AccessRefusal.cannotInvalidate]: 'rdmapCannotInvalidate',
-  [AccessRefusal.memoryLost]: 'rdmapLocalCatastrophic',
-  [AccessRefusal.misaligned]: 'rdmapLocalCatastrophic',
-  [AccessRefusal.ownerGone]: 'rdmapLocalCatastrophic',
-  [AccessRefusal.receiveInvalid]: 'rdmapLocalCatastrophic',
-  [AccessRefusal.notPermitted]: 'rdmapLocalCatastrophic',
-};
-
 /** Which check of the RNIC failed; selects the code that the RFCs assign to a refusal there. */
 type RefusalPlace = 'tagged' | 'untagged' | 'remote' | 'invalidate';
 
+/** The codes at a place; `other` for the refusals without one. */
+type RefusalCodes = Readonly<Partial<Record<AccessRefusal, TerminateErrorName>>> & {
+  readonly other: TerminateErrorName;
+};
+
 const REFUSAL_CODES: Readonly<Record<RefusalPlace, RefusalCodes>> = {
-  tagged: TAGGED_CODES,
-  untagged: UNTAGGED_CODES,
-  remote: REMOTE_CODES,
-  invalidate: INVALIDATE_CODES,
+  /** Placement of a tagged segment: RDMA Write, or a Read Response at its sink. */
+  // DDP-7.1-09 DDP-7.1-10 DDP-7.1-11 DDP-7.1-12 DDP-7.1-14: DDP has no code for access rights, so a
+  // missing right is an invalid STag, as with siw.
+  tagged: {
+    [AccessRefusal.stagInvalid]: 'ddpInvalidStag',
+    [AccessRefusal.stagNotAssociated]: 'ddpNotAssociated',
+    [AccessRefusal.bounds]: 'ddpBounds',
+    [AccessRefusal.access]: 'ddpInvalidStag',
+    [AccessRefusal.toWrap]: 'ddpToWrap',
+    [AccessRefusal.messageTooLong]: 'ddpBounds',
+    other: 'ddpLocalCatastrophic',
+  },
+  /** Placement of an untagged segment: an error in our own receive is local. */
+  // DDP-7.1-02 DDP-7.1-03 DDP-7.1-04
+  untagged: {
+    [AccessRefusal.bounds]: 'ddpInvalidMo',
+    [AccessRefusal.noBuffer]: 'ddpNoBuffer',
+    [AccessRefusal.messageTooLong]: 'ddpTooLong',
+    other: 'ddpLocalCatastrophic',
+  },
+  /** Source of a Read Request, and target of an Atomic Request. */
+  // RDMAP-7.2-05 RDMAP-4.8-15 to RDMAP-4.8-19, RDMAPX-8.2-02 RDMAPX-8.2-03
+  remote: {
+    [AccessRefusal.stagInvalid]: 'rdmapInvalidStag',
+    [AccessRefusal.stagNotAssociated]: 'rdmapNotAssociated',
+    [AccessRefusal.bounds]: 'rdmapBounds',
+    [AccessRefusal.access]: 'rdmapAccess',
+    [AccessRefusal.toWrap]: 'rdmapToWrap',
+    [AccessRefusal.noBuffer]: 'rdmapProtectionUnspecified',
+    [AccessRefusal.messageTooLong]: 'rdmapBounds',
+    [AccessRefusal.cannotInvalidate]: 'rdmapProtectionUnspecified',
+    [AccessRefusal.memoryLost]: 'rdmapProtectionUnspecified',
+    [AccessRefusal.misaligned]: 'rdmapStreamCatastrophic',
+    // The request is valid: the peer flushes it, as when a connection ends otherwise.
+    other: 'rdmapLocalCatastrophic',
+  },
+  /** Delivery of a Send: the STag to invalidate, else a local error. */
+  // RDMAP-4.8-20 RDMAP-5.3-10 RDMAP-7.2-04: an STag that is not valid at all is reported as such.
+  invalidate: {
+    [AccessRefusal.stagInvalid]: 'rdmapInvalidStag',
+    [AccessRefusal.stagNotAssociated]: 'rdmapCannotInvalidate',
+    [AccessRefusal.access]: 'rdmapCannotInvalidate',
+    [AccessRefusal.cannotInvalidate]: 'rdmapCannotInvalidate',
+    other: 'rdmapLocalCatastrophic',
+  },
 };
 
 const REFUSAL_TEXTS: Readonly<Record<Exclude<AccessRefusal, 0>, string>> = {
@@ -135,7 +105,8 @@ export function refusalError(
   refusal: Exclude<AccessRefusal, 0>,
   place: RefusalPlace,
 ): ProtocolError {
-  return new ProtocolError(REFUSAL_CODES[place][refusal], REFUSAL_TEXTS[refusal]);
+  const codes = REFUSAL_CODES[place];
+  return new ProtocolError(codes[refusal] ?? codes.other, REFUSAL_TEXTS[refusal]);
 }
 
 /** Latches the first error of a stream. */
