@@ -38,7 +38,6 @@ import { removeOwnFile, writeOwnFile } from './own-file.ts';
 import { loadSampler, TraceSamples } from './trace-samples.ts';
 import { VERSION } from './version.ts';
 
-/** Contents of the ready line. */
 export interface DaemonReady {
   /** Version of this record: fields may be added within a version, never changed. */
   readonly format: 1;
@@ -72,51 +71,41 @@ interface DaemonParts {
   readonly onLoaded?: () => void;
 }
 
-export class Daemon {
+/** What a daemon consists of. */
+interface Parts {
+  readonly config: DaemonConfig;
   readonly host: RnicHost;
   /** Serves native devices, if any. */
   readonly native: BridgedHost | undefined;
+  readonly directory: DeviceDirectory;
+  readonly server: IpcServer;
+  readonly log: Logger;
+  readonly notes: ThrottledLog;
+  readonly health: HealthWatch;
+  readonly control: DaemonTarget;
+  readonly samples: TraceSamples;
+}
+
+export class Daemon {
+  readonly host: RnicHost;
+  readonly native: BridgedHost | undefined;
   readonly config: DaemonConfig;
-  readonly #directory: DeviceDirectory;
-  readonly #log: Logger;
-  readonly #notes: ThrottledLog;
-  readonly #health: HealthWatch;
-  readonly #server: IpcServer;
-  readonly #control: DaemonTarget;
-  readonly #samples: TraceSamples;
+  readonly #parts: Parts;
   #counterFiles: { close(): void } | undefined;
   #addressWatch: AddressWatch | undefined;
   #http: HttpServer | undefined;
   #token: TokenInUse = { value: undefined, file: undefined };
   #stopping: Promise<void> | undefined;
 
-  private constructor(parts: {
-    config: DaemonConfig;
-    host: RnicHost;
-    native: BridgedHost | undefined;
-    directory: DeviceDirectory;
-    server: IpcServer;
-    log: Logger;
-    notes: ThrottledLog;
-    health: HealthWatch;
-    control: DaemonTarget;
-    samples: TraceSamples;
-  }) {
+  private constructor(parts: Parts) {
     this.config = parts.config;
     this.host = parts.host;
     this.native = parts.native;
-    this.#directory = parts.directory;
-    this.#server = parts.server;
-    this.#log = parts.log;
-    this.#notes = parts.notes;
-    this.#health = parts.health;
-    this.#control = parts.control;
-    this.#samples = parts.samples;
+    this.#parts = parts;
   }
 
-  /** Contents of the ready line. */
   get ready(): DaemonReady {
-    const { http } = this.#control;
+    const { http } = this.#parts.control;
     return {
       format: 1,
       version: VERSION,
@@ -137,7 +126,7 @@ export class Daemon {
   /** Compares all counters with the actual objects, for tests. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     this.host.assertDeepInvariants();
-    this.#server.assertDeepInvariants();
+    this.#parts.server.assertDeepInvariants();
   }
 
   /** Starts a daemon. Rejects with `VerbsError` and undoes everything on failure. */
@@ -238,7 +227,7 @@ export class Daemon {
       await daemon.stop();
       throw error;
     }
-    daemon.#control.ready = true;
+    daemon.#parts.control.ready = true;
     log.info({ ...daemon.ready }, 'ready');
     // After the ready line, which need not wait for modules that the first program or trace will use.
     setImmediate(() => daemon.#loadRest(onLoaded));
@@ -249,12 +238,12 @@ export class Daemon {
   #loadRest(onLoaded: (() => void) | undefined): void {
     if (this.#stopping !== undefined) return;
     // Start with those that a program may be waiting for.
-    this.#server
+    this.#parts.server
       .load()
       .then(() => Promise.all([loadOperations(), this.#http?.loadRoutes(), loadSampler()]))
       .then(onLoaded)
       .catch((error: Error) => {
-        this.#log.error({ kind: 'files', err: error }, 'cannot load a part of the daemon');
+        this.#parts.log.error({ kind: 'files', err: error }, 'cannot load a part of the daemon');
       });
   }
 
@@ -262,7 +251,7 @@ export class Daemon {
   #addFaults(): void {
     for (const [index, spec] of this.config.faults.entries()) {
       try {
-        this.#control.addFault(spec);
+        this.#parts.control.addFault(spec);
       } catch (error) {
         if (!(error instanceof ControlError)) throw error;
         throw invalidOption(`faults.${index}.${error.field}`, error.reason);
@@ -280,15 +269,15 @@ export class Daemon {
     const { address, port, hostNames } = http;
     this.#token = takeToken(http.token, socketPath);
     const { value: token, file: tokenFile } = this.#token;
-    this.#http = await serveControl(this.#control, {
+    this.#http = await serveControl(this.#parts.control, {
       address,
       port,
       policy: { hostNames, token },
       note: (level, text, fields) => {
-        this.#notes.note(level, `http: ${text}`, { kind: 'http', ...fields }, text);
+        this.#parts.notes.note(level, `http: ${text}`, { kind: 'http', ...fields }, text);
       },
     });
-    this.#control.http = {
+    this.#parts.control.http = {
       url: this.#http.url,
       address,
       port: this.#http.port,
@@ -303,14 +292,13 @@ export class Daemon {
    */
   #publish(): void {
     const { socketPath } = this.config;
-    this.#counterFiles = publishSysfs(sysfsPath(socketPath), this.#directory);
+    this.#counterFiles = publishSysfs(sysfsPath(socketPath), this.#parts.directory);
     this.#addressWatch = new AddressWatch(this.host);
     writeOwnFile(runFilePath(socketPath), `${JSON.stringify(this.ready)}\n`, RUN_FILE_MODE);
   }
 
-  /** Contents of `iwarpd status`. */
   status(): Promise<DaemonStatus> {
-    return this.#control.status();
+    return this.#parts.control.status();
   }
 
   /**
@@ -327,13 +315,13 @@ export class Daemon {
   }
 
   async #stop(): Promise<void> {
-    this.#control.ready = false;
-    this.#log.info({}, 'stopping');
+    this.#parts.control.ready = false;
+    this.#parts.log.info({}, 'stopping');
     this.#counterFiles?.close();
     this.#addressWatch?.close();
     removePublished(this.config.socketPath);
-    this.#samples.close();
-    await this.#server.close();
+    this.#parts.samples.close();
+    await this.#parts.server.close();
     const { stopTimeoutMs } = this.config;
     let timer: NodeJS.Timeout | undefined;
     const late = new Promise<'late'>((resolve) => {
@@ -341,12 +329,13 @@ export class Daemon {
     });
     const outcome = await Promise.race([this.#closeHosts(), late]);
     clearTimeout(timer);
-    if (outcome === 'late') this.#log.warn({ stopTimeoutMs }, 'connections did not end in time');
+    if (outcome === 'late')
+      this.#parts.log.warn({ stopTimeoutMs }, 'connections did not end in time');
     // Last, so that probes can see that the daemon is no longer ready.
     await this.#http?.close();
-    this.#health.close();
-    this.#notes.flush();
-    this.#log.info({}, 'stopped');
+    this.#parts.health.close();
+    this.#parts.notes.flush();
+    this.#parts.log.info({}, 'stopped');
   }
 }
 
@@ -419,7 +408,6 @@ function loadOperations(): Promise<typeof import('../control/operations.ts')> {
   return import('../control/operations.ts');
 }
 
-/** Looks for native devices, if enabled. */
 async function nativeDevices(config: DaemonConfig, log: Logger): Promise<BridgedHost | undefined> {
   if (!config.native) return undefined;
   if (config.nativeDevices.length === 0 && !kernelHasVerbs(process.env)) {

@@ -25,7 +25,6 @@ export interface RpingSettings {
   readonly sourceAddress: string | undefined;
   /** Client: number of pings, 0 for no limit. */
   readonly count: number;
-  /** Bytes of the buffers. */
   readonly sizeBytes: number;
   /** Show each ping. */
   readonly verbose: boolean;
@@ -53,49 +52,35 @@ type RpingEvent =
   /** The connection has ended. */
   | { readonly type: 'disconnected' };
 
-/** One end of a connection. */
-export class RpingEndpoint {
-  readonly #role: 'client' | 'server';
-  readonly #id: ConnectionId;
-  readonly #context: Context;
-  readonly #pd: PD;
-  readonly #cq: CQ;
-  readonly #qp: QP;
-  readonly #receives: MR;
+/** The objects of an endpoint. */
+interface Parts {
+  readonly role: 'client' | 'server';
+  readonly id: ConnectionId;
+  readonly context: Context;
+  readonly pd: PD;
+  readonly cq: CQ;
+  readonly qp: QP;
+  readonly receives: MR;
   /** Target of reads and source of writes (server); sink of the pong (client). */
   readonly data: MR;
   /** Source of the ping. */
   readonly source: MR;
+}
+
+export class RpingEndpoint {
+  readonly data: MR;
+  readonly source: MR;
+  readonly #parts: Parts;
   readonly #debug: (text: string) => void;
   readonly #backlog: RpingEvent[] = [];
   readonly #ended: Promise<void>;
   #asyncText: string | undefined;
   #endText: string | undefined;
 
-  private constructor(
-    parts: {
-      role: 'client' | 'server';
-      id: ConnectionId;
-      context: Context;
-      pd: PD;
-      cq: CQ;
-      qp: QP;
-      receives: MR;
-      data: MR;
-      source: MR;
-    },
-    output: Output,
-    debug: (text: string) => void,
-  ) {
-    this.#role = parts.role;
-    this.#id = parts.id;
-    this.#context = parts.context;
-    this.#pd = parts.pd;
-    this.#cq = parts.cq;
-    this.#qp = parts.qp;
-    this.#receives = parts.receives;
+  private constructor(parts: Parts, output: Output, debug: (text: string) => void) {
     this.data = parts.data;
     this.source = parts.source;
+    this.#parts = parts;
     this.#debug = debug;
     this.#ended = this.#watchConnection(output);
     void this.#watchDevice();
@@ -139,7 +124,7 @@ export class RpingEndpoint {
   }
 
   get qp(): QP {
-    return this.#qp;
+    return this.#parts.qp;
   }
 
   /** Sends the advert of a buffer; the content of a go-ahead is irrelevant. */
@@ -150,7 +135,7 @@ export class RpingEndpoint {
     this.#debug(
       `send: addr ${advert.address.toString(16)} rkey ${advert.rkey.toString(16)} len ${advert.size}`,
     );
-    this.#qp.postSend({
+    this.#parts.qp.postSend({
       opcode: WROpcode.send,
       flags: SendFlag.signaled | SendFlag.inline,
       inlineData: bytes,
@@ -160,7 +145,7 @@ export class RpingEndpoint {
   /** Reads the peer's advertised buffer into the start of `data`. */
   read(from: Advert): void {
     this.#debug(`read: addr ${from.address.toString(16)} rkey ${from.rkey.toString(16)}`);
-    this.#qp.postSend({
+    this.#parts.qp.postSend({
       opcode: WROpcode.rdmaRead,
       flags: SendFlag.signaled,
       sgList: [this.data.sge(0, from.size)],
@@ -172,7 +157,7 @@ export class RpingEndpoint {
   /** Writes `lengthBytes` bytes from the start of `data` to the peer's advertised buffer. */
   write(to: Advert, lengthBytes: number): void {
     this.#debug(`write: addr ${to.address.toString(16)} rkey ${to.rkey.toString(16)}`);
-    this.#qp.postSend({
+    this.#parts.qp.postSend({
       opcode: WROpcode.rdmaWrite,
       flags: SendFlag.signaled,
       sgList: [this.data.sge(0, lengthBytes)],
@@ -186,29 +171,34 @@ export class RpingEndpoint {
     for (;;) {
       const event = this.#backlog.shift();
       if (event !== undefined) return event;
-      for (const wc of await this.#cq.wait({ signal })) await this.#handleCompletion(wc);
+      for (const wc of await this.#parts.cq.wait({ signal })) await this.#handleCompletion(wc);
     }
   }
 
   /** Closes the connection gracefully, if it still exists, and waits for its end. */
   async disconnect(): Promise<void> {
     try {
-      await this.#id.disconnect();
+      await this.#parts.id.disconnect();
       await this.#waitForEnd();
     } catch (error) {
       this.#debug(`disconnect: ${failureText(error)}`);
     }
   }
 
-  /** Releases everything. */
   async close(): Promise<void> {
     // The id closes its own QP; ours must be closed before the CQ that it uses.
-    await this.#id.close();
-    await this.#qp.close();
-    for (const part of [this.data, this.source, this.#receives, this.#cq, this.#pd]) {
+    await this.#parts.id.close();
+    await this.#parts.qp.close();
+    for (const part of [
+      this.data,
+      this.source,
+      this.#parts.receives,
+      this.#parts.cq,
+      this.#parts.pd,
+    ]) {
       await part.close();
     }
-    await this.#context.close();
+    await this.#parts.context.close();
   }
 
   /** The reason for the connection's end, as the end of a sentence. */
@@ -218,9 +208,9 @@ export class RpingEndpoint {
   }
 
   #postReceive(slot: number): void {
-    this.#qp.postRecv({
+    this.#parts.qp.postRecv({
       wrId: slot,
-      sgList: [this.#receives.sge(slot * ADVERT_BYTES, ADVERT_BYTES)],
+      sgList: [this.#parts.receives.sge(slot * ADVERT_BYTES, ADVERT_BYTES)],
     });
   }
 
@@ -241,7 +231,7 @@ export class RpingEndpoint {
     if (wc.opcode === WCOpcode.recv) {
       const slot = Number(wc.wrId);
       const start = slot * ADVERT_BYTES;
-      const bytes = this.#receives.buffer.slice(start, start + wc.byteLen);
+      const bytes = this.#parts.receives.buffer.slice(start, start + wc.byteLen);
       this.#postReceive(slot);
       this.#debug(`received ${wc.byteLen} bytes: ${Buffer.from(bytes).toString('hex')}`);
       this.#backlog.push({ type: 'receive', bytes });
@@ -257,10 +247,10 @@ export class RpingEndpoint {
   /** Processes the connection's events until its end. */
   async #watchConnection(output: Output): Promise<void> {
     try {
-      for await (const event of this.#id.events()) {
+      for await (const event of this.#parts.id.events()) {
         this.#debug(`connection event: ${event.text}`);
         if (event.type === CMEventType.disconnected) {
-          output.note(`${this.#role} DISCONNECT EVENT...`);
+          output.note(`${this.#parts.role} DISCONNECT EVENT...`);
           // A graceful end adds nothing to the caller's message.
           if (event.text !== 'disconnected') this.#endText = event.text;
           return;
@@ -278,9 +268,9 @@ export class RpingEndpoint {
   /** Records the device's events for the QP, which are more specific than a work completion. */
   async #watchDevice(): Promise<void> {
     try {
-      for await (const event of this.#context.asyncEvents()) {
+      for await (const event of this.#parts.context.asyncEvents()) {
         this.#debug(`asynchronous event: ${event.text}`);
-        if (event.qpNum === this.#qp.qpNum) this.#asyncText = event.text;
+        if (event.qpNum === this.#parts.qp.qpNum) this.#asyncText = event.text;
       }
     } catch (error) {
       this.#debug(`asynchronous events: ${failureText(error)}`);

@@ -21,7 +21,6 @@
 
 /** Bytes of an advert or a go-ahead. */
 export const ADVERT_BYTES = 16;
-/** Default port. */
 export const DEFAULT_PORT = 7174;
 /** Default size of a ping, in bytes. */
 export const DEFAULT_SIZE_BYTES = 64;
@@ -98,7 +97,6 @@ export function firstDifference(left: Uint8Array, right: Uint8Array): number | u
   return left.length === right.length ? undefined : common;
 }
 
-/** The next action of the server. */
 export type ServerStep =
   | { readonly type: 'read'; readonly source: Advert }
   | { readonly type: 'write'; readonly sink: Advert }
@@ -117,7 +115,6 @@ export class ServerSequence {
     this.#sizeLimitBytes = sizeLimitBytes;
   }
 
-  /** Completed pings so far. */
   get pings(): number {
     return this.#pings;
   }
@@ -149,14 +146,12 @@ export class ServerSequence {
     return fault(`the client sent an advert while the server was ${this.#state}`);
   }
 
-  /** The RDMA Read completed. */
   handleReadDone(): ServerStep {
     if (this.#state !== 'reading') return fault(`a read completed in state ${this.#state}`);
     this.#state = 'read';
     return { type: 'go-ahead', after: 'read' };
   }
 
-  /** The RDMA Write completed. */
   handleWriteDone(): ServerStep {
     if (this.#state !== 'writing') return fault(`a write completed in state ${this.#state}`);
     this.#state = 'idle';
@@ -165,7 +160,6 @@ export class ServerSequence {
   }
 }
 
-/** The next action of the client. */
 export type ClientStep =
   /** Fill the source buffer with this ping and send its advert. */
   | { readonly type: 'advertise-source'; readonly ping: number }
@@ -186,7 +180,6 @@ export class ClientSequence {
     this.#count = count;
   }
 
-  /** Completed pings so far. */
   get pings(): number {
     return this.#pings;
   }
