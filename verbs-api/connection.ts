@@ -70,12 +70,11 @@ export interface Connection extends ConnectionParts, AsyncDisposable {
    */
   send(data: Uint8Array | SGE | string, limit?: WaitLimit): Promise<void>;
   /**
-   * Writes into memory that the peer exported (RFC 5040 §5.2), starting at `offset`. The peer's
-   * program is not notified; a `send` after the write arrives after its bytes.
+   * Writes into memory that the peer exported (RFC 5040 §5.2), starting at `offset`. The peer's program
+   * is not notified; a `send` after the write arrives after its bytes.
    *
-   * Resolves when the device has taken the bytes, not when they are written (RFC 5040 §5.5). A
-   * write that the peer denies therefore ends the connection later. EINVAL beyond the exported
-   * region.
+   * Resolves when the device has taken the bytes, not when they are written (RFC 5040 §5.5). A write
+   * that the peer denies therefore ends the connection later. EINVAL beyond the exported region.
    */
   write(remote: RemoteMemory, data: Uint8Array | SGE, options?: RemoteOptions): Promise<void>;
   /**
@@ -98,9 +97,8 @@ export interface Connection extends ConnectionParts, AsyncDisposable {
    */
   fetchAdd(remote: RemoteMemory, add: number | bigint, options?: RemoteOptions): Promise<bigint>;
   /**
-   * Replaces 8 bytes of the peer by `value` if they are `expected` (RFC 7306 §5.2). Resolves with
-   * the value before: it was replaced if that is `expected`. Position of the bytes: as for
-   * `fetchAdd`.
+   * Replaces 8 bytes of the peer by `value` if they are `expected` (RFC 7306 §5.2). Resolves with the
+   * value before: it was replaced if that is `expected`. Position of the bytes: as for `fetchAdd`.
    */
   compareSwap(
     remote: RemoteMemory,
@@ -136,7 +134,6 @@ export interface Connection extends ConnectionParts, AsyncDisposable {
   close(): Promise<void>;
 }
 
-/** Parameters of `EstablishedConnection`. */
 interface Established {
   readonly parts: ConnectionParts;
   readonly event: CMEvent;

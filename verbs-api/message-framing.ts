@@ -38,8 +38,7 @@ export function withOffer(privateData: Uint8Array | undefined, offer: MessageOff
 }
 
 /**
- * The peer's offer, and its private data without the offer; undefined offer if there is no valid
- * one.
+ * The peer's offer, and its private data without the offer; undefined offer if there is no valid one.
  */
 export function takeOffer(privateData: Uint8Array): {
   readonly offer: MessageOffer | undefined;

@@ -41,7 +41,6 @@ export const RECEIVE_IDS = 1n << 62n;
 const DEFAULT_BYTES = 4096;
 const DEFAULT_WINDOW = 32;
 
-/** A message in its receive. */
 interface Arrived {
   readonly slot: number;
   readonly start: number;
@@ -85,8 +84,7 @@ export class MessageWindow {
   }
 
   /**
-   * Posts the receives; must be called before the connection is established. Errors as
-   * `PD.allocMR`.
+   * Posts the receives; must be called before the connection is established. Errors as `PD.allocMR`.
    */
   static async open(plan: MessagePlan, pd: PD, qp: QP): Promise<MessageWindow> {
     const slotBytes = Math.max(plan.bytes + (plan.credits ? HEADER_BYTES : 0), 8);

@@ -5,8 +5,7 @@ import { quiet } from './client/cancellation.ts';
 
 const SMALLEST_BYTES = 4096;
 /**
- * Regions of up to this size in total stay registered for later requests; others are closed on
- * return.
+ * Regions of up to this size in total stay registered for later requests; others are closed on return.
  */
 const KEPT_BYTES = 1024 * 1024;
 

@@ -20,7 +20,6 @@ interface BenchDaemonOptions {
   readonly kind?: 'roce' | 'sctp' | undefined;
   /** Where it writes a CPU profile when it stops; undefined: nowhere. */
   readonly profileFolder?: string | undefined;
-  /** Whether it also serves HTTP. */
   readonly http?: boolean;
   /** Whether it collects garbage on request. */
   readonly collectable?: boolean;
@@ -113,7 +112,6 @@ export class BenchDaemon {
     return readdirSync(`/proc/${this.pid}/fd`).length;
   }
 
-  /** Processor time used so far. */
   cpuSeconds(): number {
     const fields = readFileSync(`/proc/${this.pid}/stat`, 'latin1')
       .replace(/^.*\) /s, '')

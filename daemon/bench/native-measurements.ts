@@ -20,7 +20,6 @@ const COMPLETIONS = 10_000;
 /** Batches that completed in parts do not count; below this fraction of all, the result is invalid. */
 const COUNTED_SHARE_MIN = 0.2;
 
-/** The measurements of the native bridge. */
 export const NATIVE_MEASUREMENTS: readonly Measurement[] = [
   {
     name: 'native-post-poll',

@@ -12,7 +12,6 @@ const TIMEOUT_MS = 120_000;
 const HEADERS = ['/usr/include/infiniband/verbs.h', '/usr/include/rdma/rdma_cma.h'];
 const SOURCE = fileURLToPath(new URL('../../../test/bench/probe/post-poll.c', import.meta.url));
 
-/** The compiled program; `close` removes it. */
 export class NativeProbe {
   readonly #folder: string;
   readonly #program: string;

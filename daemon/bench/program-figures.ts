@@ -38,7 +38,6 @@ export function ucxFigures(output: string): UcxFigures {
   return { medianMicros, rateMBps: rateMBps * MIB_IN_MB };
 }
 
-/** Results of `ucx_perftest`. */
 interface UcxFigures {
   /** One way. */
   readonly medianMicros: number;
@@ -49,7 +48,6 @@ interface UcxFigures {
 /** ucx_perftest counts in MiB, but calls them MB. */
 const MIB_IN_MB = (1 << 20) / 1e6;
 
-/** Results of `fi_pingpong`. */
 interface PingPongFigures {
   /** One way, on average. */
   readonly averageMicros: number;

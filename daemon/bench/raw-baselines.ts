@@ -2,11 +2,9 @@
 import type { Baseline } from './measurement.ts';
 import type { Rig } from './rig.ts';
 
-/** Writes of one size. */
 export interface WriteLoad {
   readonly writeBytes: number;
   readonly totalBytes: number;
-  /** Work requests per post. */
   readonly batch: number;
 }
 

@@ -22,7 +22,6 @@ let sink: Promise<number> | undefined;
 let echo: Socket | undefined;
 
 const methods = {
-  /** Starts reading datagrams. */
   sink({ address, port, bytes }: { address: string; port: number; bytes: number }): void {
     const { fd } = openUdp(address, port, BUFFER_BYTES);
     sink = receiveAll(fd, bytes).finally(() => closeDescriptor(fd));

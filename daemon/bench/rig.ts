@@ -35,13 +35,11 @@ interface RawPair {
   readonly passive: BenchWorker<RawTcpMethods>;
 }
 
-/** Two processes that communicate over raw UDP. */
 interface RawUdpPair {
   readonly active: BenchWorker<RawUdpMethods>;
   readonly passive: BenchWorker<RawUdpMethods>;
 }
 
-/** Two processes that communicate over raw SCTP. */
 interface RawSctpPair {
   readonly active: BenchWorker<RawSctpMethods>;
   readonly passive: BenchWorker<RawSctpMethods>;
@@ -53,7 +51,6 @@ export interface VerbsPair {
   readonly passive: BenchWorker<VerbsMethods>;
   /** Where the passive side listens. */
   readonly meeting: Meeting;
-  /** The passive side's memory. */
   readonly remote: BenchMemory;
 }
 
@@ -111,7 +108,6 @@ export class Rig {
     this.#profileFolder = profileFolder;
   }
 
-  /** The raw TCP processes. */
   raw(): RawPair {
     this.#raw ??= {
       active: this.#worker<RawTcpMethods>('raw-tcp-worker.js', 'raw TCP client'),

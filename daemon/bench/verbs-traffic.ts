@@ -14,7 +14,6 @@ import {
 import type { ConnectionId, Context, CQ, MR, PD, QP } from '#contract/verbs/provider';
 import type { RecvWR, SendWR } from '#contract/verbs/work-request';
 
-/** The location of a twin's memory. */
 export interface BenchMemory {
   readonly address: bigint;
   readonly rkey: number;
@@ -88,7 +87,6 @@ export class VerbsTraffic {
     return new VerbsTraffic(id, cq, qp, region, receives);
   }
 
-  /** The region, for the twin's RDMA Writes. */
   get memory(): BenchMemory {
     return { address: this.#region.address, rkey: this.#region.rkey };
   }
@@ -97,7 +95,6 @@ export class VerbsTraffic {
     return this.#region.buffer;
   }
 
-  /** Closes the connection and releases everything. */
   async close(): Promise<void> {
     await this.#id.close();
     await this.#region.close();

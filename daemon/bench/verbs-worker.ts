@@ -7,7 +7,6 @@ import { createEmbedded } from '../embedded/embedded-provider.ts';
 import { serveCalls } from './channel.ts';
 import { type BenchMemory, VerbsTraffic } from './verbs-traffic.ts';
 
-/** The RNIC of a worker. */
 export type ProviderChoice =
   | { readonly kind: 'daemon'; readonly socketPath: string }
   | { readonly kind: 'embedded'; readonly address: string };
@@ -27,7 +26,6 @@ interface Device {
 let device: Device | undefined;
 let traffic: VerbsTraffic | undefined;
 let listener: ConnectionId | undefined;
-/** Connections of `connectMany` and `acceptMany`. */
 const held: ConnectionId[] = [];
 let heldCQ: CQ | undefined;
 
@@ -144,7 +142,6 @@ const methods = {
     });
   },
 
-  /** Closes the connections of `acceptMany` or `connectMany`. */
   async closeMany(_: undefined): Promise<void> {
     await Promise.all(held.splice(0).map((id) => id.close()));
   },

@@ -34,7 +34,6 @@ export class BinaryHeap<T> {
     entries[at] = entry;
   }
 
-  /** Removes and returns the first entry. */
   pop(): T | undefined {
     const entries = this.#entries;
     const { first } = this;

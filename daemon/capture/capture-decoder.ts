@@ -14,7 +14,6 @@ import { type Sender, StreamTrace, type TraceKind } from './stream-trace.ts';
 import { TcpReassembly } from './tcp-reassembly.ts';
 import { findTcpSegment, type TcpSegment } from './tcp-segment.ts';
 
-/** An event in a capture. */
 export interface DecodedLine {
   /** Nanoseconds since the first packet of the capture. */
   readonly timeNanos: bigint;
@@ -25,7 +24,6 @@ export interface DecodedLine {
   readonly text: string;
 }
 
-/** Totals of a capture. */
 export interface CaptureSummary {
   packets: number;
   connections: number;

@@ -7,11 +7,9 @@ import type { QueuePairName } from '#contract/protocol/tap-records';
 
 /** The two ends of a link, seen from this side. */
 export interface LinkAddresses {
-  /** Address of this end, as text. */
   readonly localAddress: string;
   /** TCP port of this end. */
   readonly localPort: number;
-  /** Address of the peer, as text. */
   readonly remoteAddress: string;
   /** TCP port of the peer. */
   readonly remotePort: number;
@@ -55,7 +53,6 @@ export interface PacketTap {
   packet(packet: TappedPacket): void;
 }
 
-/** Watches the traffic of a host. */
 export interface CaptureTap {
   /** Packets; without it, they are not watched. */
   readonly packets?: PacketTap;

@@ -53,7 +53,6 @@ function isIp(etherType: number): boolean {
   return etherType === ETHER_TYPE_IPV4 || etherType === ETHER_TYPE_IPV6;
 }
 
-/** An IPv4 address. */
 export function dotted(view: DataView, at: number): string {
   return [0, 1, 2, 3].map((index) => view.getUint8(at + index)).join('.');
 }

@@ -37,8 +37,7 @@ export class PcapngWriter {
   }
 
   /**
-   * Writes a whole packet of `bytes` bytes, at `micros` since 1970. `put` must fill exactly the
-   * packet.
+   * Writes a whole packet of `bytes` bytes, at `micros` since 1970. `put` must fill exactly the packet.
    */
   packet(micros: number, bytes: number, put: (packet: Uint8Array) => void): void {
     const length = BLOCK_OVERHEAD_BYTES + PACKET_HEADER_BYTES + padded(bytes);
@@ -95,7 +94,6 @@ function putTime(fields: DataView, at: number, micros: number): void {
   fields.setUint32(at + 4, micros % 2 ** 32, true);
 }
 
-/** An ASCII text option. */
 function textOption(code: number, text: string): Uint8Array {
   const bytes = new Uint8Array(4 + padded(text.length));
   const fields = new DataView(bytes.buffer);

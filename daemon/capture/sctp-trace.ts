@@ -159,7 +159,6 @@ function readChunks(bytes: Uint8Array, start: number, end: number, contents: Con
   return true;
 }
 
-/** The header of a DATA chunk. */
 interface DataHeader {
   readonly flags: number;
   readonly stream: number;

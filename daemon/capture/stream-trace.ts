@@ -55,7 +55,6 @@ interface Direction {
   broken: boolean;
 }
 
-/** Traces one connection from its first byte. */
 export class StreamTrace {
   readonly #line: TraceLine;
   readonly #crc32c: Crc32c;

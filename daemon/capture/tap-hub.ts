@@ -28,7 +28,6 @@ export interface TapWatcher {
   skipped(link: number, addresses: LinkAddresses): void;
 }
 
-/** A watcher of one link. */
 interface Following {
   readonly watcher: TapWatcher;
   /** The current write began before the watcher joined: its rest is not reported. */
@@ -40,8 +39,7 @@ interface Following {
 export class TapHub implements CaptureTap {
   readonly packets = new PacketHub();
   /**
-   * Links by their ends, near end first. A connection between two of the host's devices has one
-   * entry.
+   * Links by their ends, near end first. A connection between two of the host's devices has one entry.
    */
   readonly #links = new Map<string, HubLink>();
   readonly #watchers = new Set<TapWatcher>();

@@ -1,7 +1,6 @@
 /** Finds the TCP segment in a captured packet (RFC 791, RFC 8200, RFC 9293). */
 import { colons, dotted, ipStart } from './ip-header.ts';
 
-/** A TCP segment as recorded. */
 export interface TcpSegment {
   /** `address:port`, IPv6 addresses in brackets. */
   readonly source: string;

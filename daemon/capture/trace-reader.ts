@@ -28,7 +28,6 @@ export interface TracePlace {
 }
 
 interface TraceReaderOptions {
-  /** Takes each record. */
   readonly record: (record: TraceRecord, place: TracePlace) => void;
   readonly crc32c: Crc32c;
   readonly crc32: Crc32;

@@ -57,7 +57,6 @@ export class TraceSampler implements TapWatcher, PacketWatcher, WorkWatcher {
     });
   }
 
-  /** Watches until `end`. */
   begin(links: TapHub, work: WorkHub): void {
     this.#stops = [links.watch(this), links.packets.watch(this), work.watch(this)];
     this.#begun = true;

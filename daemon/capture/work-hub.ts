@@ -4,7 +4,6 @@
  */
 import type { CompletedWork, PostedWork, WorkObserver } from '#contract/protocol/work-records';
 
-/** A device whose work can be watched. */
 interface WatchedDevice {
   readonly name: string;
   /** The device reports to this observer, if set. */

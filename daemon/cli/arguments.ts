@@ -34,7 +34,6 @@ export const parsePort = wholeNumber(1, 65535);
 /** A port to listen on, 0 to 65535. 0 means any free port. */
 export const parseAnyPort = wholeNumber(0, 65535);
 
-/** An IPv4 or IPv6 address. */
 export function parseAddress(text: string): string {
   if (isIP(text) !== 0) return text;
   throw new InvalidArgumentError('must be an IPv4 or IPv6 address');
@@ -72,7 +71,6 @@ function reasonOf(error: unknown): string {
 /** A device of `--device`: emulated, or native. */
 export type GivenDevice = DeviceConfig | NativeDeviceConfig;
 
-/** True for a native device. */
 export function isNative(device: GivenDevice): device is NativeDeviceConfig {
   return 'native' in device;
 }
@@ -101,7 +99,6 @@ export function collectDevice(
   }
 }
 
-/** Address and port of the HTTP server. */
 export interface HttpPlace {
   readonly address: string;
   readonly port: number;

@@ -137,7 +137,6 @@ function interfacesOf(root: string, device: string, port: string): readonly stri
   });
 }
 
-/** Judges whether the kernel has real devices. */
 export function judgeDevices(devices: readonly RealDevice[]): Finding {
   if (devices.length === 0) {
     return {

@@ -1,11 +1,9 @@
 /** A check of `iwarpd doctor` and its finding. */
 
-/** The result of a check. */
 export interface Finding {
   /** `broken`: iwarpd does not work; `warn`: it works, but slower or in part; `info`: for information. */
   readonly state: 'ok' | 'warn' | 'broken' | 'info';
   readonly text: string;
-  /** How to fix it. */
   readonly fix?: string;
 }
 

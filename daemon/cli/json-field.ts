@@ -6,8 +6,7 @@ type Place = `${number}:${number}`;
 
 /**
  * The position of the field at `path` in `text`, which is valid JSON. For a missing field, that of the
- * object or list that should contain it. Of a duplicate name, the last one counts, as for
- * `JSON.parse`.
+ * object or list that should contain it. Of a duplicate name, the last one counts, as for `JSON.parse`.
  */
 export function placeOfField(text: string, path: readonly string[]): Place {
   return placeAt(text, new Scanner(text).find(path));

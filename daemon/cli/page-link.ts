@@ -6,18 +6,15 @@ import { isTrustedUser } from '#verbs-api/client/daemon-trust';
 import { CommandFailure, failureCode, fileFailureText } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
 
-/** The options as commander passes them. */
 export interface PageArguments {
   readonly socket?: string;
   readonly token?: boolean;
 }
 
-/** Maximum length of a token file. */
 const TOKEN_FILE_MAX_BYTES = 4096;
 
 /**
- * Prints the link, or only the token. CommandFailure without HTTP, or if the token is not
- * accessible.
+ * Prints the link, or only the token. CommandFailure without HTTP, or if the token is not accessible.
  */
 export async function printPage(
   { socket, token: tokenOnly }: PageArguments & { readonly socket: string },
@@ -45,8 +42,7 @@ export function pageLink({ url }: Pick<HttpReady, 'url'>, token: string | undefi
 }
 
 /**
- * The token: the daemon's own next to its socket, from the configured file, or from the
- * environment.
+ * The token: the daemon's own next to its socket, from the configured file, or from the environment.
  */
 function tokenOf({ tokenFile }: HttpReady, socket: string): string {
   // The daemon may see the socket's directory under another path, as in a container.

@@ -38,7 +38,6 @@ const SET_GROUP_ID = 0o2000;
 const CAPABILITIES = 'security.capability';
 const PERMITTED_AT = [4, 12];
 
-/** The user who runs a program. */
 interface Runner {
   readonly uid: number;
   readonly gid: number;

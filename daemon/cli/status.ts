@@ -15,7 +15,6 @@ import { type Output, printJson, tableLines } from '../console/output.ts';
 /** Version of the JSON of `status`. */
 export const STATUS_FORMAT = 2;
 
-/** Options of both commands. */
 export interface StatusOptions {
   /** Path of the daemon's socket; undefined for the default. */
   readonly socket?: string;
@@ -46,7 +45,6 @@ export async function runDevices(options: StatusOptions, output: Output): Promis
   }
 }
 
-/** The state as text. */
 export function statusLines(status: DaemonStatus): string[] {
   return [
     `iwarpd ${status.version}, pid ${status.pid}, up ${durationText(status.uptimeSeconds)}`,
@@ -157,7 +155,6 @@ function addressText({ backend, addresses }: DeviceInfo): string {
   return backend === 'native' ? 'no address of this host' : 'every address of this host';
 }
 
-/** Seconds in a readable unit. */
 export function durationText(seconds: number): string {
   const whole = Math.floor(seconds);
   if (whole < 60) return `${whole} s`;

@@ -91,7 +91,6 @@ export class CommandShare {
   };
 }
 
-/** The shares of all users with connections. */
 export class CommandShares {
   readonly #byUser = new Map<number, CommandShare>();
 
@@ -106,7 +105,6 @@ export class CommandShares {
   }
 }
 
-/** The connection that carries the requests. */
 interface PacedConnection extends InputAccount {
   readonly closed: boolean;
   pause(): void;

@@ -167,7 +167,6 @@ export class ProgramConnection implements InputAccount {
     return this.#writer.pendingBytes;
   }
 
-  /** True once it has ended. */
   get closed(): boolean {
     return this.#closed;
   }
@@ -289,7 +288,6 @@ export class ProgramConnection implements InputAccount {
     this.#finish();
   }
 
-  /** Ends the connection without a reason. */
   close(): void {
     this.#finish();
   }

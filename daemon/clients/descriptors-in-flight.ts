@@ -79,7 +79,6 @@ export class DescriptorsInFlight {
     throw new VerbsError('EMFILE', `cannot pass a descriptor: ${refusal}`);
   }
 
-  /** Forgets every connection. */
   close(): void {
     clearInterval(this.#timer);
     for (const flight of this.#left) closeDescriptor(flight.copy);

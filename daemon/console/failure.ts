@@ -1,9 +1,7 @@
 /** A command's failure: one line with cause and fix, and an exit status. */
 import { isVerbsError } from '#contract/verbs/errors';
 
-/** Exit status of a command that failed. */
 export const STATUS_FAILED = 1;
-/** Exit status of an invalid command line. */
 const STATUS_USAGE = 2;
 /** Exit status after Ctrl-C, as a shell reports it: 128 and the number of SIGINT. */
 export const STATUS_INTERRUPTED = 130;
@@ -39,7 +37,6 @@ export class Interruption extends Error {
   }
 }
 
-/** An invalid command line. */
 export function usageFailure(message: string): CommandFailure {
   return new CommandFailure(message, { exitStatus: STATUS_USAGE });
 }

@@ -2,7 +2,6 @@
 import { fstatSync, readlinkSync, type Stats, writeSync } from 'node:fs';
 import { WriteFailure } from './failure.ts';
 
-/** Destination of a command's output. */
 export interface Output {
   /** Writes one line of the result to standard output. */
   line(text: string): void;
@@ -16,7 +15,6 @@ export interface Output {
 
 /** Color numbers of ECMA-48. */
 const COLORS = { red: 31, green: 32, yellow: 33, blue: 34 } as const;
-/** The color of a word. */
 export type Color = keyof typeof COLORS;
 
 /** Clears a terminal and moves to the first line. */

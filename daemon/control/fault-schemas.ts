@@ -68,7 +68,6 @@ export const faultStatus: z.ZodType<FaultStatus> = z.strictObject({
   fired: z.int().nonnegative(),
 });
 
-/** Identifies one fault. */
 export const faultId = z.strictObject({ id: count });
 
 /** The first field not allowed with the others. */

@@ -1,7 +1,6 @@
 /** Describes the first error of an input that a schema rejected, in plain English. */
 import type { z } from 'zod';
 
-/** The first error of an input. */
 export interface InputFault {
   /** Path of the field, such as `devices.0.name`; '' for the whole input. */
   readonly field: string;
@@ -20,7 +19,6 @@ const TYPE_NAMES: Readonly<Record<string, string>> = {
   object: 'an object',
 };
 const UNKNOWN_FIELD = 'unknown field';
-/** The unit of a length. */
 const UNITS: Readonly<Record<string, string>> = { string: ' characters long', array: ' entries' };
 
 /** Errors that a message names besides the first. More may follow once those are fixed. */

@@ -8,7 +8,6 @@ import type {
 import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
 import type { ControlTarget } from './target.ts';
 
-/** The rights of a caller. */
 export interface Operator {
   /** May change state, not only read it. */
   readonly mayChange: boolean;
@@ -21,7 +20,6 @@ export interface Operator {
   readonly uid?: number;
 }
 
-/** The daemon's own user. */
 export const OWNER: Operator = { mayChange: true, isOwner: true };
 
 /** One operation: its request, reply and implementation. */

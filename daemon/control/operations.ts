@@ -125,15 +125,13 @@ export const OPERATIONS: { readonly [N in ControlOperationName]: Operation<N> } 
   },
 };
 
-/** True if `name` is an operation. */
 export function isOperationName(name: unknown): name is ControlOperationName {
   return typeof name === 'string' && Object.hasOwn(OPERATIONS, name);
 }
 
 /**
- * Validates an external request and executes it. Rejects with `ControlError` EINVAL naming the
- * invalid field, with EACCES if the caller may not execute it, or with the operation's own
- * `VerbsError`.
+ * Validates an external request and executes it. Rejects with `ControlError` EINVAL naming the invalid
+ * field, with EACCES if the caller may not execute it, or with the operation's own `VerbsError`.
  */
 export async function executeOperation<N extends ControlOperationName>(
   target: ControlTarget,

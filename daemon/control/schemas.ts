@@ -56,7 +56,6 @@ const memoryTier = z.enum(['shared', 'process_vm', 'agent', 'local']);
 
 const deviceName = z.string().min(1).max(DEVICE_NAME_MAX);
 
-/** A request without fields. */
 export const noFields: z.ZodType<NoFields> = z.strictObject({});
 
 const listWindow = {
@@ -70,7 +69,6 @@ export const objectFilter: z.ZodType<ObjectFilter> = z.strictObject({
   ...listWindow,
 });
 
-/** Which connections to list. */
 export const connectionFilter: z.ZodType<ConnectionFilter> = z.strictObject({
   device: deviceName.exactOptional(),
   ...listWindow,

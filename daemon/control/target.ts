@@ -1,6 +1,5 @@
 /**
- * The daemon as seen by operations: everything they can read and change. Implemented by
- * `daemon/main`.
+ * The daemon as seen by operations: everything they can read and change. Implemented by `daemon/main`.
  */
 import type {
   ConnectionFilter,
@@ -32,7 +31,6 @@ export interface ControlTarget {
     kind: keyof ObjectSummaries,
     filter: ObjectFilter,
   ): ObjectSummaries | Promise<ObjectSummaries>;
-  /** The connections that match the filter. */
   connections(filter: ConnectionFilter): readonly ConnectionSummary[];
   /** Counts all connections, without a summary of each. */
   connectionCounts(): readonly PhaseCount[];

@@ -12,7 +12,6 @@ const CODE_OF_STATUS: Readonly<Partial<Record<number, ErrnoCode>>> = {
   500: 'EIO',
 };
 
-/** A rejected request and the reason. */
 export class HttpRefusal extends Error {
   override readonly name = 'HttpRefusal';
   readonly status: number;

@@ -1,7 +1,6 @@
 /**
- * The HTTP server of the control plane: limits every connection, checks every request, and passes
- * it to its route. No request accesses the disk: the table of routes lists everything the server
- * can return.
+ * The HTTP server of the control plane: limits every connection, checks every request, and passes it to
+ * its route. No request accesses the disk: the table of routes lists everything the server can return.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
@@ -44,7 +43,6 @@ interface HttpLimits {
   readonly keepAliveTimeoutMs: number;
   /** Timeout of an idle connection, including a client that does not read its response. */
   readonly idleTimeoutMs: number;
-  /** Interval of the timeout checks. */
   readonly checkIntervalMs: number;
 }
 

@@ -11,7 +11,6 @@ import type { Histogram, OperationTimes } from '../control/operation-times.ts';
 import type { ControlTarget } from '../control/target.ts';
 import type { RouteReply } from './http-route.ts';
 
-/** The current value of every metric. */
 export async function metricsReply(target: ControlTarget): Promise<RouteReply> {
   while (target.settled !== undefined) await target.settled;
   const registry = collect(await target.status(), target.connectionCounts());

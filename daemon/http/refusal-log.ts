@@ -8,7 +8,6 @@ import type { HttpRefusal } from './http-refusal.ts';
 const WARNINGS_MAX = 10;
 const WINDOW_MS = 60_000;
 
-/** How to log a rejected request. */
 interface RefusalNote {
   readonly level: 'debug' | 'warn';
   /** Warnings suppressed since the last one logged. */

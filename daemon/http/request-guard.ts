@@ -10,7 +10,6 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { isIP } from 'node:net';
 import { HttpRefusal } from './http-refusal.ts';
 
-/** What the guard accepts. */
 export interface GuardPolicy {
   /** Lower-case host names by which clients may address the server, besides IP addresses. */
   readonly hostNames: ReadonlySet<string>;

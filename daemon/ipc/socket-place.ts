@@ -38,7 +38,6 @@ const LOCK_RETRY_MS = 20;
 /** Connections that may wait for accept(). */
 const BACKLOG = 511;
 
-/** Options of `listenAtPlace`. */
 interface PlaceOptions {
   readonly path: string;
   /** True if other users may connect; the server then checks them. */

@@ -11,7 +11,6 @@
 import { assert } from '#base/assert';
 import { EVENT_RING_RECORDS, type EventRing } from './event-ring.ts';
 
-/** Sends bytes to the program's descriptor. */
 export interface EventPath {
   write(bytes: Uint8Array): void;
   close(): void;
@@ -78,7 +77,6 @@ export class EventQueue<T, Owner> implements AnyQueue {
     this.number = number;
   }
 
-  /** Pending records. */
   get length(): number {
     this.noteTaken();
     return this.#entries.length;
@@ -101,7 +99,6 @@ export class EventQueue<T, Owner> implements AnyQueue {
     if (this.#showcase !== undefined) this.#forget(this.#showcase.ring.taken());
   }
 
-  /** True once its descriptor is attached. */
   get attached(): boolean {
     return this.#path !== undefined;
   }

@@ -20,7 +20,6 @@ import type { ShimReply, ShimRequest } from './shim-protocol.ts';
 
 export type KernelFileKind = 'uverbs' | 'rdmaCm' | 'netlink';
 
-/** The sender of a request. */
 export interface KernelCaller {
   /** The process at the other end of the connection, as reported by the kernel. */
   readonly credentials: PeerProcess;
@@ -40,7 +39,6 @@ export interface RefusedCall {
 }
 
 export interface KernelReply extends ShimReply {
-  /** Why the command was refused. */
   readonly refused?: { readonly code: ErrnoCode; readonly sentence: string };
   /**
    * Sends a descriptor along (SCM_RIGHTS): call `send` once, within the call, with the descriptor,
@@ -74,7 +72,6 @@ export interface KernelFile extends MemoryFile {
   close(costMax: number): number;
 }
 
-/** Parameters of a new file. */
 export interface KernelFileParts {
   /** Identifies the file to connections that join it. */
   readonly token: Uint8Array;
@@ -87,7 +84,6 @@ export interface KernelFileParts {
   readonly deviceIndex: number;
 }
 
-/** Services of the server for its files. */
 export interface KernelServices {
   readonly host: RnicHost;
   readonly events: EventRouter;
@@ -103,17 +99,14 @@ export interface KernelServices {
   findQP(deviceIndex: number, qpn: number, client: KernelClient): QP | undefined;
   /** The objects of all clients on a device of the host. */
   resources(deviceIndex: number): DeviceResources;
-  /** The connection ids of all clients. */
   readonly ids: NumberedList<ListedId>;
 }
 
 /** Creates the file of an open. Throws `VerbsError` if the open is refused. */
 export type KernelFileMaker = (parts: KernelFileParts) => KernelFile;
 
-/** A refusal with its reason. */
 export function refusal(code: ErrnoCode, sentence: string): KernelReply {
   return { status: -ERRNO[code].number, refused: { code, sentence } };
 }
 
-/** Success without a response. */
 export const DONE: KernelReply = { status: 0 };

@@ -82,7 +82,6 @@ interface KernelServerOptions {
   ) => void;
 }
 
-/** The reply to a connection's greeting. */
 export interface KernelWelcome {
   readonly token: Uint8Array;
   /** The number of the file or queue. */
@@ -152,7 +151,6 @@ export class KernelServer implements KernelServices {
 
   // For the socket's server
 
-  /** Every program that has an open file. */
   clients(): KernelClient[] {
     return [...this.#clients.values()];
   }
@@ -449,9 +447,7 @@ export class KernelServer implements KernelServices {
     }
   }
 
-  /**
-   * Records that the program closed a file; `before` counts the objects that it held.
-   */
+  /** Records that the program closed a file; `before` counts the objects that it held. */
   #noteEnd(client: KernelClient, before: Readonly<Record<string, number>>): void {
     const after = countsOf(client);
     const objects = Object.fromEntries(
@@ -510,7 +506,6 @@ export class KernelServer implements KernelServices {
   }
 }
 
-/** The sender of requests on one connection. */
 class ConnectionCaller implements KernelCaller {
   readonly credentials: PeerProcess;
   readonly isOpener: boolean;

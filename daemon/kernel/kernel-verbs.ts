@@ -20,7 +20,6 @@ export const UVERBS_VERBS: Readonly<Partial<Record<number, FaultVerb>>> = {
   [N.modifySRQ]: 'modifySRQ',
 };
 
-/** An rdma_cm command as a verb. */
 interface CmVerb {
   readonly verb: FaultVerb;
   /** Offset of the u32 that names the connection id; undefined if there is none yet. */

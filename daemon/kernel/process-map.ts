@@ -1,7 +1,6 @@
 /**
- * The mappings of a process. A registration over a hole or a page without write permission must fail
- * at once, as in the kernel, which pins every page; otherwise it would fail when a peer's bytes
- * arrive.
+ * The mappings of a process. A registration over a hole or a page without write permission must fail at
+ * once, as in the kernel, which pins every page; otherwise it would fail when a peer's bytes arrive.
  */
 import { type MappedPiece, visitMappings } from '#native-bridge/libc/process-maps';
 

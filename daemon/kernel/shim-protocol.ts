@@ -37,7 +37,6 @@ export const REQUEST_PAYLOAD_MAX_BYTES = 16 * 1024;
 const REPLY_HEADER_BYTES = 24;
 const DESCRIPTOR_BYTES = 4 + TOKEN_BYTES;
 
-/** Operation of a request. */
 export const ShimOp = {
   /** The program wrote the payload to the device file. */
   write: 1,
@@ -68,7 +67,6 @@ export const ShimOp = {
 } as const;
 export type ShimOp = (typeof ShimOp)[keyof typeof ShimOp];
 
-/** Bits of a request's flags. */
 export const RequestFlag = {
   /** No reply (doorbell and arm only). */
   oneWay: 1,
@@ -76,7 +74,6 @@ export const RequestFlag = {
   explain: 2,
 } as const;
 
-/** A request to arm a completion queue. */
 interface ArmRequest {
   readonly handle: number;
   readonly solicitedOnly: boolean;
@@ -94,7 +91,6 @@ export function armRequest(argument: number): ArmRequest {
   };
 }
 
-/** Bits of a reply's flags. */
 export const ReplyFlag = {
   /** Take one byte from the descriptor of the queue that the command read from. */
   takeByte: 1,
@@ -125,7 +121,6 @@ interface DescriptorGrant {
   readonly token: Uint8Array;
 }
 
-/** Content of a reply. */
 export interface ShimReply {
   /** Not negative, or the negative errno. */
   readonly status: number;

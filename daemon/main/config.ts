@@ -164,7 +164,6 @@ export function configSchema(): object {
 /** Daemon options as passed by a caller or a configuration file. */
 export type DaemonConfigInput = z.input<typeof daemonConfig>;
 
-/** Complete, validated daemon options. */
 export interface DaemonConfig {
   readonly socketPath: string;
   /** Emulated devices; at least one. */

@@ -29,7 +29,6 @@ export const httpOption = z.strictObject({
   hostNames: z.array(z.string()).readonly().default([]),
 });
 
-/** The complete, validated option. */
 export interface HttpConfig {
   /** Canonical IP address. */
   readonly address: string;

@@ -12,7 +12,6 @@ const MADE_TOKEN_BYTES = 32;
 /** Readable only by its user. */
 const TOKEN_FILE_MODE = 0o600;
 
-/** The source of the token. */
 export type HttpToken =
   /** No token is required. */
   | { readonly kind: 'none' }

@@ -4,7 +4,6 @@ import type { NetworkReach } from '#contract/protocol/ipc-admin';
 import { VerbsError } from '#contract/verbs/errors';
 import type { DeviceConfig } from '../host/device-config.ts';
 
-/** The configuration to check. */
 interface Addressed {
   readonly devices: readonly DeviceConfig[];
   /** On an isolated network, devices may have any address. */

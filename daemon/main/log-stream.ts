@@ -46,7 +46,6 @@ export class LogStream implements DestinationStream {
     process.once('exit', () => this.flushSync());
   }
 
-  /** Lines dropped so far. */
   get dropped(): number {
     return this.#dropped;
   }

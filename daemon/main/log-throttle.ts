@@ -7,7 +7,6 @@
 export const THROTTLE_BURST = 100;
 /** Messages of one kind per second after the burst. */
 const REFILL_PER_SECOND = 10;
-/** Interval of the summaries. */
 const SUMMARY_MS = 5_000;
 /** Kinds are our own constants, so there are few; any beyond this number share one bucket. */
 const KINDS_MAX = 256;

@@ -8,7 +8,6 @@ import { readFileSync } from 'node:fs';
 /** Enough for the daemon itself, a reserve for its operators, and some clients. */
 export const DESCRIPTORS_MIN = 256;
 
-/** The descriptor limit of this process. */
 export function openFilesLimit(): number {
   let limits = '';
   try {

@@ -18,7 +18,6 @@ interface MeterTimer {
   cancel(): void;
 }
 
-/** Clock and timers. */
 interface MeterSystem {
   nowMs(): number;
   after(ms: number, run: () => void): MeterTimer;
@@ -56,7 +55,6 @@ export class TurnMeter {
     this.#timer?.cancel();
   }
 
-  /** The longest turn. */
   get longestSeconds(): number {
     return this.#longestSeconds;
   }

@@ -6,13 +6,10 @@ import { processObstacle, sharedAddress } from './bridged-memory.ts';
 import { BridgedNic, type NicHost, servedLimits } from './bridged-nic.ts';
 import type { LowerChannel, LowerDevice } from './lower.ts';
 
-/** A device to serve. */
 export interface BridgedDeviceInit {
   /** Its name for clients. */
   readonly name: string;
-  /** Its canonical addresses. */
   readonly addresses: readonly string[];
-  /** Path of its node. */
   readonly node: string;
   readonly lower: LowerDevice;
 }

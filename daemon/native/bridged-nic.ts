@@ -51,7 +51,6 @@ export interface NicHost {
   ): void;
   /** Requests a call of `settle` in a later turn. */
   later(): void;
-  /** The device no longer works. */
   lost(error: VerbsError): void;
   /** An armed queue of a client fired. */
   completed(cq: BridgedCQ): void;

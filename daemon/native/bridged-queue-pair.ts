@@ -61,11 +61,9 @@ export interface BridgedQPHost {
   unmake(qp: BridgedQP): void;
   /** Requests a call of `qp.pump` in a later turn. */
   later(qp: BridgedQP): void;
-  /** Sends the client an event. */
   raise(qp: BridgedQP, event: AsyncEventType, text: string): void;
   /** The device failed with an error that no queue pair can cause. */
   failed(qp: BridgedQP, error: VerbsError): void;
-  /** The queue pair is closed. */
   forget(qp: BridgedQP): void;
 }
 

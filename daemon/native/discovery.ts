@@ -15,7 +15,6 @@ import { freeName, type NativeDeviceConfig } from './native-config.ts';
 /** The kernel's device nodes. */
 const NODES = '/dev/infiniband';
 
-/** Options of the search. */
 interface DiscoveryOptions {
   /** Requested devices; empty: all. */
   readonly selected: readonly NativeDeviceConfig[];

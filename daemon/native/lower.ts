@@ -92,7 +92,6 @@ export interface LowerDevice extends Disposable {
   readAsyncEvent(): LowerAsyncEvent | undefined;
 }
 
-/** Parameters of connect and accept. */
 export interface LowerConnectionParameters {
   readonly privateData: Uint8Array;
   readonly initiatorDepth: number;

@@ -2,7 +2,6 @@
 import { canonicalAddress, isWildcard } from '#base/address';
 import { VerbsError } from '#contract/verbs/errors';
 
-/** A native device requested by name. */
 export interface NativeDeviceConfig {
   /** Name for clients: letters, digits, `_`, `-`, `.`; at most 63. */
   readonly name: string;

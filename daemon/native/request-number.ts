@@ -6,7 +6,6 @@ export const BATCH = 64;
 /** Lowest bit of the native `wr_id`: a receive. A failed completion does not contain its opcode. */
 export const RECEIVE_BIT = 1;
 
-/** The origin of a completion. */
 interface RequestNumber {
   readonly receive: boolean;
   readonly number: number;

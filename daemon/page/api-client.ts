@@ -15,7 +15,6 @@ type ApiFailure =
   /** The daemon rejected the request. */
   | 'refused';
 
-/** A request failed. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly failure: ApiFailure;
@@ -33,7 +32,6 @@ const TOKEN_KEY = 'iwarpd-token';
 /** A daemon on the same host or network responds at once, unless it is stopped in a debugger. */
 const TIMEOUT_MS = 5_000;
 
-/** Sends requests to the daemon. */
 export class ApiClient {
   /** Stored for this tab only. */
   get token(): string | undefined {

@@ -3,7 +3,6 @@
  * in them is displayed, never parsed. The page's policy (Trusted Types) forbids everything else.
  */
 
-/** Properties of an element besides its children. */
 interface ElementFields {
   readonly class?: string;
   readonly id?: string;

@@ -16,7 +16,6 @@ import {
 import { ERRNO } from '#contract/verbs/errors';
 
 export interface FaultField {
-  /** Its name in `FaultSpec`. */
   readonly name: string;
   readonly label: string;
   readonly required: boolean;
@@ -119,7 +118,6 @@ function opcodesOf(kind: FaultKind, place: FaultPlace): readonly string[] {
   return known;
 }
 
-/** When a fault triggers. */
 export const TRIGGERS = [
   ['always', 'on each occasion'],
   ['once', 'once'],

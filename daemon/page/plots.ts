@@ -15,7 +15,6 @@ interface PlotOptions {
   readonly inward: RateName;
   /** The unit after a prefix on the axis: 'B/s', '/s'. */
   readonly unit: string;
-  /** A rate with its unit. */
   readonly format: (rate: number) => string;
 }
 
@@ -43,7 +42,6 @@ export class RatePlot {
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.#create());
   }
 
-  /** Shows these points. */
   update(points: readonly RatePoint[]): void {
     this.#points = points;
     const last = points.at(-1)?.rates;

@@ -10,7 +10,6 @@ export const HISTORY_LENGTH = 120;
 /** Minimum interval between two polls for a rate; a poll before is skipped. */
 const STEP_MIN_SECONDS = 0.5;
 
-/** Names of the plotted rates. */
 export type RateName = 'bytesOut' | 'bytesIn' | 'messagesOut' | 'messagesIn';
 
 /** Counters whose sum each rate is based on. Native devices only count work requests. */
@@ -32,7 +31,6 @@ export interface RatePoint {
   readonly rates: Readonly<Record<RateName, number | undefined>>;
 }
 
-/** The history of one device. */
 interface DeviceRates {
   /** Oldest first. */
   readonly points: readonly RatePoint[];
@@ -59,7 +57,6 @@ export function ratesOf({ device }: DeviceStatus): readonly RateName[] {
     : ['bytesOut', 'bytesIn', 'messagesOut', 'messagesIn'];
 }
 
-/** Rates of all devices of a daemon. */
 export class RateHistory {
   readonly #last = new Map<string, Look>();
   readonly #rates = new Map<string, DeviceRates>();

@@ -40,7 +40,6 @@ export interface Mark {
   readonly group: number | undefined;
 }
 
-/** A folded pause. */
 export interface Fold {
   readonly x: number;
   readonly width: number;

@@ -45,7 +45,6 @@ class TimelineView {
   readonly #detail = el('div', { class: 'detail', attributes: { 'aria-live': 'polite' } });
   #layout: TimelineLayout = layOut([], SCALE_DEFAULT);
   #scale = SCALE_DEFAULT;
-  /** By mark index. */
   #marks: SVGGElement[] = [];
   #chosen: Mark | undefined;
   /** The details stay when the pointer leaves. */
@@ -193,7 +192,6 @@ class TimelineView {
     return index == null ? undefined : this.#layout.marks[Number(index)];
   }
 
-  /** The mark that a key moves to. */
   #neighbour(key: string): Mark | undefined {
     const { marks, lanes } = this.#layout;
     const at = this.#chosen ?? marks.at(-1);

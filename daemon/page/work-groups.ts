@@ -10,7 +10,6 @@ import type { TraceRecord } from '#contract/protocol/trace-sample';
 /** A record as seen from one queue pair. Traffic between two queue pairs is seen from both. */
 export interface Sighting {
   readonly record: TraceRecord;
-  /** The lane it appears in. */
   readonly lane: string;
   /** Received or sent; undefined if it is not wire traffic. */
   readonly direction: 'in' | 'out' | undefined;

@@ -21,7 +21,6 @@ export const REFUSAL_COUNTS_MAX = 1024;
 /** Length limit for names of programs, verbs, codes and devices. */
 const NAME_MAX = 64;
 
-/** A new refusal. */
 export type RefusalReport = Omit<Refusal, 'number' | 'at' | 'times'>;
 
 /** Called for each refusal; repeats are counted in it. Must not throw. */

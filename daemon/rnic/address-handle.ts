@@ -22,7 +22,6 @@ export class AH {
     pd.members += 1;
   }
 
-  /** The destination GID. */
   get dgid(): Uint8Array {
     return this.vector.dgid;
   }

@@ -1,6 +1,5 @@
 /**
- * Compares the object counts of a device with its objects. Too expensive to run always; for
- * tests.
+ * Compares the object counts of a device with its objects. Too expensive to run always; for tests.
  */
 import { assert } from '#base/assert';
 import type { MW } from './memory/memory-window.ts';

@@ -5,7 +5,6 @@ import { VerbsError } from '#contract/verbs/errors';
 import type { DeviceProfile } from './device-profile.ts';
 
 const KINDS = ['pd', 'mr', 'mw', 'cq', 'srq', 'qp'] as const;
-/** Kinds of counted objects. */
 type ObjectKind = (typeof KINDS)[number];
 
 /** How many objects of each kind a device may have. */

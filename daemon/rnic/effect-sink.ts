@@ -1,7 +1,6 @@
 /** Receives the effects of a NIC's objects; each class declares its own. */
 import type { AsyncEventType } from '#contract/verbs/enums';
 
-/** Takes effects of one kind. */
 export interface EffectSink<Effect> {
   push(effect: Effect): void;
 }

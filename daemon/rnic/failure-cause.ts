@@ -21,7 +21,6 @@ interface OwnMemory extends NamedRange {
   readonly qpn: number;
 }
 
-/** What a peer asked for. */
 type PeerOperation = 'RDMA Write' | 'RDMA Read' | 'atomic' | 'Send with Invalidate';
 
 /** A request of the peer that was refused by the memory it names. */
@@ -36,7 +35,6 @@ export interface RefusedAccess {
 
 /** A piece of a scatter/gather list that its queue may not use. */
 export interface RefusedPiece {
-  /** Position in the list. */
   readonly index: number;
   readonly refusal: AccessRefusal;
   readonly range: NamedRange;

@@ -151,7 +151,6 @@ export function flushNames(qpn: number, script: boolean): FailureNames {
   return { verb: script ? 'CQ.poll' : 'ibv_poll_cq', step: `of QP ${qpn}`, code };
 }
 
-/** Why a work request failed. */
 export function failureSentence(work: FailedWork, peer?: PeerFacts): string {
   const status = STATUSES.get(work.status)?.text ?? `status ${work.status}`;
   return `${status}: ${causeText(work.cause, peer)}`;
@@ -165,7 +164,6 @@ export function flushSentence(work: FlushedWork, qpn: number, peer?: PeerFacts):
   return `${of}flushed: QP ${qpn} went to ERR because ${causeText(work.cause, peer)}`;
 }
 
-/** A cause as a clause. */
 export function causeText(cause: Cause | undefined, peer?: PeerFacts): string {
   if (cause === undefined) return 'its connection ended';
   switch (cause.kind) {

@@ -12,7 +12,6 @@ import { ALL_QP_ATTRIBUTES, QPAttribute } from '#contract/verbs/qp-attributes';
 import { qpStateName } from '#contract/verbs/qp-state';
 import type { QPModification } from './qp-attributes.ts';
 
-/** Attributes of one transition, besides the state. */
 interface Rule {
   readonly required: number;
   readonly optional: number;
@@ -114,7 +113,6 @@ export function stepMask(type: QPType, next: keyof typeof STEPS): number {
   return A.state | STEPS[next][type].required;
 }
 
-/** The queue pair's side of the check. */
 interface TransitionOf {
   readonly type: QPType;
   readonly state: QPState;

@@ -1,7 +1,6 @@
 /** Reusable records in which a wire passes inbound messages to a queue pair. */
 import type { AtomicAccess, InboundMessage } from './wire-port.ts';
 
-/** An empty message, to fill in. */
 export function makeInboundMessage(): InboundMessage {
   return {
     written: false,
@@ -16,7 +15,6 @@ export function makeInboundMessage(): InboundMessage {
   };
 }
 
-/** An empty atomic, to fill in. */
 export function makeAtomicAccess(): AtomicAccess {
   return {
     operation: 0,

@@ -2,7 +2,6 @@
 import { CQEStatus } from '#contract/protocol/queue-layout';
 import { OutboundKind } from './wire-port.ts';
 
-/** Counters of a device since its creation. */
 export interface NicCounters {
   /** Work requests taken from send queues. */
   sendsTaken: number;

@@ -59,14 +59,12 @@ type DeviceLimits = Omit<
   'fwVer' | 'nodeGuid' | 'vendorId' | 'vendorPartId' | 'hwVer' | 'physPortCnt'
 >;
 
-/** One emulated RNIC. */
 export class Nic {
   readonly name: string;
   readonly profile: DeviceProfile;
   readonly counters: NicCounters = newCounters();
   /** Set by the host to inject failures. */
   readonly faults: NicFaults = noNicFaults();
-  /** Observes the NIC's work. */
   readonly watch = new WorkWatch();
   readonly #random: Random32;
   readonly #stags: StagTable;
@@ -294,7 +292,6 @@ export class Nic {
     }
   }
 
-  /** The QP of this number, for diagnostics. */
   findQP(qpn: number): QP | undefined {
     return this.#qps.get(qpn);
   }

@@ -61,7 +61,6 @@ export type LifecycleEffect<Q> =
    */
   | { readonly type: 'resume'; readonly qp: Q };
 
-/** A lifecycle's interface to the device. */
 export interface LifecycleHost<Q> {
   readonly effects: EffectSink<LifecycleEffect<Q>>;
   /** QPs that must call their wire once it has returned. */
@@ -183,7 +182,6 @@ export class QPLifecycle<Q extends LifecycleUser> {
     return this.#state === QPState.RTS || this.#state === QPState.SQD;
   }
 
-  /** Inbound and outbound depth of the connection. */
   get ird(): number {
     return this.#ird;
   }

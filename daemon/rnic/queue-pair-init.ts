@@ -48,7 +48,6 @@ export function grantedCapabilities({
   return srq === undefined ? capabilities : { ...capabilities, maxRecvWr: 0, maxRecvSge: 0 };
 }
 
-/** The queues' places in the ring memory. */
 export interface QPLayout {
   readonly kind: RingKind;
   readonly ring: Uint8Array;

@@ -50,7 +50,6 @@ import {
   type WireFailure,
 } from './wire-port.ts';
 
-/** A queue pair's interface to its device. */
 export interface QPHost extends SendQueueHost, PeerAccessHost, LifecycleHost<QP> {
   readonly effects: EffectSink<QPEffect>;
   /** QPs that wait for memory to be fetched or written. */

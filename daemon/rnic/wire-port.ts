@@ -74,7 +74,6 @@ export interface WireFailure {
   readonly quirk?: string;
 }
 
-/** A queue pair's interface to its wire. */
 export interface Wire {
   /** There may be work: sends messages and answers requests until the output is full. */
   pump(now: Micros): void;

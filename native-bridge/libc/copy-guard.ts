@@ -30,7 +30,6 @@ export const GuardWord = {
   words: 6,
 } as const;
 
-/** Start data of the second thread. */
 export interface GuardData {
   readonly words: SharedArrayBuffer;
   readonly intervalMs: number;
@@ -90,9 +89,7 @@ class CopyGuard {
     process.once('exit', () => Atomics.wait(this.#words, GuardWord.settled, 0, SETTLE_LIMIT_MS));
   }
 
-  /**
-   * A copy to or from the process of this pidfd starts; `leave` must follow in the same turn.
-   */
+  /** A copy to or from the process of this pidfd starts; `leave` must follow in the same turn. */
   enter(descriptor: number, pid: number): void {
     const words = this.#words;
     words[GuardWord.descriptor] = descriptor;

@@ -114,7 +114,6 @@ export interface UdpDestination {
   readonly hopLimit: number;
 }
 
-/** Datagrams to send. */
 export class OutgoingBatch extends Batch {
   /** Datagrams in the batch, in the slots before this one. */
   count = 0;
@@ -126,7 +125,6 @@ export class OutgoingBatch extends Batch {
     this.#destinations = Array.from({ length: slots }, () => undefined);
   }
 
-  /** Bytes of the datagram in a slot. */
   lengthOf(index: number): number {
     return this.fields.getUint32(this.vectorAt(index) + 8, true);
   }
@@ -198,7 +196,6 @@ export class IncomingBatch extends Batch {
     return count < 0 ? -lastErrno() : count;
   }
 
-  /** Bytes of the datagram in a slot. */
   lengthOf(index: number): number {
     return this.fields.getUint32(index * Header.bytes + Header.received, true);
   }

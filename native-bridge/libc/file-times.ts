@@ -22,8 +22,7 @@ const UTIME_OMIT = 0x3fff_fffe;
 export type FileTime = 'now' | { readonly seconds: number; readonly nanoseconds: number };
 
 /**
- * Sets the access and modification time of the file at `path`; follows links. Throws
- * `SystemCallError`.
+ * Sets the access and modification time of the file at `path`; follows links. Throws `SystemCallError`.
  */
 export function setFileTimes(
   path: string,
@@ -33,7 +32,6 @@ export function setFileTimes(
   checked('utimensat', utimensat(AT_FDCWD, path, timespecs(atime, mtime), 0), path);
 }
 
-/** `setFileTimes` on a thread. */
 export async function setFileTimesLater(
   path: string,
   atime: FileTime | undefined,

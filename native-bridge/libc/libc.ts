@@ -7,10 +7,8 @@
 import { getSystemErrorName } from 'node:util';
 import koffi from 'koffi';
 
-/** The loaded C library. */
 export const libc = koffi.load('libc.so.6');
 
-/** A call of the C library failed. */
 export class SystemCallError extends Error {
   override readonly name = 'SystemCallError';
   /** Name of the errno, for example 'EPERM'. */

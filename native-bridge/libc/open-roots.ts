@@ -8,12 +8,10 @@ import { isMainThread } from 'node:worker_threads';
 
 const roots = new Set<Disposable>();
 
-/** Holds an object until `releaseRoot`. */
 export function holdRoot(root: Disposable): void {
   roots.add(root);
 }
 
-/** The object is gone. */
 export function releaseRoot(root: Disposable): void {
   roots.delete(root);
 }

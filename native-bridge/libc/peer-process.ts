@@ -16,8 +16,7 @@ const UNKNOWN_OPTION: ReadonlySet<string> = new Set(['ENOPROTOOPT', 'EOPNOTSUPP'
 export interface PeerProcess extends PeerCredentials {
   /**
    * Differs between two processes, even if they had the same pid one after the other. If /proc hides
-   * processes (hidepid), those two get the same identity, as do all processes of other PID
-   * namespaces.
+   * processes (hidepid), those two get the same identity, as do all processes of other PID namespaces.
    */
   readonly identity: string;
   /** Returns a pidfd, which the caller closes. Throws `SystemCallError`: ESRCH if the process is gone. */

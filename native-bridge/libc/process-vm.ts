@@ -33,9 +33,7 @@ const SYS_PIDFD_SEND_SIGNAL = 424;
 const SYS_PIDFD_OPEN = 434;
 
 const IOVEC_BYTES = 16;
-/**
- * Pieces per transfer: enough for the segments of one read of a stream, unless they are short.
- */
+/** Pieces per transfer: enough for the segments of one read of a stream, unless they are short. */
 const BATCH_MAX = 128;
 /** Interval between two checks whether the process is still the same one. */
 const LOOK_INTERVAL_MS = 1;

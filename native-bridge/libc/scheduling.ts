@@ -43,7 +43,6 @@ export function threadTimeMs(): number {
   return seconds * 1000 + Number(timeFields.getBigInt64(8, true)) / 1e6;
 }
 
-/** Yields the core to another runnable thread. */
 export function yieldCore(): void {
   yieldNow();
 }

@@ -38,7 +38,6 @@ export interface SctpMessageKind {
 /** States of an association (`sac_state`), in the order of their numbers. */
 const STATES = ['up', 'lost', 'restart', 'shutdown-complete', 'cannot-start'] as const;
 
-/** The content of a notification. */
 export type SctpEvent =
   | {
       readonly type: 'association';
@@ -51,14 +50,12 @@ export type SctpEvent =
   | { readonly type: 'adaptation'; readonly value: number }
   | { readonly type: 'shutdown' | 'partial-delivery' | 'dry' | 'other' };
 
-/** Numbers of notifications. */
 interface EventNumbers {
   readonly association: number;
   readonly shutdown: number;
   readonly adaptation: number;
   readonly partialDelivery: number;
   readonly senderDry: number;
-  /** Number of the first state. */
   readonly firstState: number;
 }
 

@@ -210,7 +210,6 @@ const received: ReceivedFacts = {
   },
 };
 
-/** An association accepted from a listener. */
 interface AcceptedSocket {
   readonly socket: SctpSocket;
   /** 16 bytes, with IPv4 mapped after ::ffff. */

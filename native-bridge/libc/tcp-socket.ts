@@ -139,9 +139,8 @@ export function listenTcp(fd: number, backlog: number): void {
 }
 
 /**
- * The local address, as text, from which the host reaches `destination`; with `source`, tries only
- * that one. Sends nothing. Throws `SystemCallError`: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL,
- * EINVAL.
+ * The local address, as text, from which the host reaches `destination`; with `source`, tries only that
+ * one. Sends nothing. Throws `SystemCallError`: ENETUNREACH, EHOSTUNREACH, EADDRNOTAVAIL, EINVAL.
  */
 export function routeSource(destination: string, source: string | undefined): string {
   const name = socketAddress(destination, DISCARD_PORT);
@@ -186,11 +185,10 @@ export function resetOnClose(fd: number): void {
 }
 
 /**
- * Makes the kernel check that the peer of a connected socket is alive: after `idleSeconds` of
- * silence it sends up to `probes` probes, `intervalSeconds` apart. Keepalive sends none while data is
+ * Makes the kernel check that the peer of a connected socket is alive: after `idleSeconds` of silence
+ * it sends up to `probes` probes, `intervalSeconds` apart. Keepalive sends none while data is
  * unacknowledged, for which the kernel's default timeout is a quarter of an hour; that data gets as
- * long as all probes together. Values beyond the kernel's limits are clamped. Throws
- * `SystemCallError`.
+ * long as all probes together. Values beyond the kernel's limits are clamped. Throws `SystemCallError`.
  */
 export function keepAlive(
   fd: number,

@@ -17,7 +17,6 @@ const POINTER_BYTES = 8;
 /** "As many as the device supports": RDMA_MAX_RESP_RES and RDMA_MAX_INIT_DEPTH. */
 export const DEPTH_OF_DEVICE = CONSTANTS.RDMA_MAX_INIT_DEPTH;
 
-/** Parameters of connect and accept. */
 interface NativeConnectionParameters {
   readonly privateData: Uint8Array;
   /** Outbound and inbound reads, or `DEPTH_OF_DEVICE`. */
@@ -26,7 +25,6 @@ interface NativeConnectionParameters {
   readonly qp: NativeQP;
 }
 
-/** An event with its ids resolved. */
 export interface NativeCMEvent {
   /** `enum rdma_cm_event_type`. */
   readonly type: number;

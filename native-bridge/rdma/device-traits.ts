@@ -1,6 +1,5 @@
 /** Properties of a driver that no attribute reports, by vendor id. */
 
-/** Properties and limits of a driver. */
 export interface DeviceTraits {
   /** A region's address for peers may differ from its own. */
   readonly iova: boolean;
@@ -47,8 +46,7 @@ const ORDINARY: DeviceTraits = {
 
 /**
  * libsiw takes the mapping at 0x90000 of a context for a failed one (SIW_INVAL_UOBJ_KEY): a context
- * that reaches it, after some 72 queues, can create no more. A first queue of 1 MiB covers that
- * offset.
+ * that reaches it, after some 72 queues, can create no more. A first queue of 1 MiB covers that offset.
  */
 const SIW_FIRST_QUEUE_ENTRIES = 32_768;
 

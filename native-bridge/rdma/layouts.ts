@@ -333,7 +333,6 @@ export const CONSTANTS = {
 export type StructName = keyof typeof LAYOUTS;
 export type FieldName<S extends StructName> = keyof (typeof LAYOUTS)[S]['fields'] & string;
 
-/** Bytes of a struct. */
 export function sizeOf(struct: StructName): number {
   return LAYOUTS[struct].size;
 }

@@ -67,10 +67,8 @@ const CM_CALLS = {
 
 /** The calls of libibverbs that are not inline. */
 export type VerbsCalls = Readonly<Record<keyof typeof VERBS_CALLS, Blocking<Call>>>;
-/** The calls of librdmacm. */
 export type CmCalls = Readonly<Record<keyof typeof CM_CALLS, Blocking<Call>>>;
 
-/** Both libraries, loaded. */
 export interface Libraries {
   readonly verbs: VerbsCalls;
   readonly cm: CmCalls;

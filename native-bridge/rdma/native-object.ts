@@ -33,7 +33,6 @@ export abstract class NativeObject {
     return this.#pointer;
   }
 
-  /** The error of calls after disposal. */
   closedError(): NativeError {
     return new NativeError('closed', 'EINVAL', `${this.subject} is closed`);
   }
@@ -90,7 +89,6 @@ export abstract class NativeObject {
     }
   }
 
-  /** Calls the library. Throws its error. */
   protected abstract destroy(pointer: number): void;
   /** The object is gone: drops references to it. */
   protected released(): void {}

@@ -46,13 +46,11 @@ export class StructBlock<S extends StructName> extends Block {
     this.#struct = struct;
   }
 
-  /** Zeroes everything. */
   clear(): this {
     this.bytes.fill(0);
     return this;
   }
 
-  /** Copies the struct at `address`. */
   load(address: number): this {
     memcpy(this.address, address, LAYOUTS[this.#struct].size);
     return this;

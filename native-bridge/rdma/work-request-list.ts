@@ -26,7 +26,6 @@ const TWO_TO_32 = 2 ** 32;
 const ATOMIC_BYTES = 8;
 const NO_SGES: readonly SGE[] = [];
 
-/** A queue's limits for its requests. */
 export interface PostLimits {
   readonly device: string;
   readonly traits: DeviceTraits;
@@ -66,7 +65,6 @@ class RequestList {
     }
   }
 
-  /** The address to post. */
   get address(): number {
     return this.#block.address;
   }

@@ -51,7 +51,6 @@ export type OutputCallback = (
   tos: number,
   df: number,
 ) => number;
-/** An event on a socket. */
 export type UpcallCallback = (socket: number, argument: number, flags: number) => void;
 
 /** Functions of the library, under C's names without `usrsctp_`. */
@@ -142,7 +141,6 @@ export interface Usrsctp {
       flags: Bytes,
     ]
   ): number;
-  /** Sets a variable of the library (`usrsctp_sysctl_set_*`). */
   setVariable(name: string, value: number): void;
   variable(name: string): number;
   /** Function pointers for the library, kept for the life of the process. */

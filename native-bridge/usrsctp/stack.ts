@@ -54,7 +54,6 @@ interface StackUser {
   /** Offset in the area of outgoing packets for one of `length` bytes; -1 if there is no room. */
   reserve(token: number, length: number): number;
   handlePacket(token: number, start: number, length: number): void;
-  /** An event occurred on a socket. */
   handleSocket(socket: number): void;
 }
 
@@ -101,7 +100,6 @@ export class UsrsctpStack {
     this.library.conninput(token, this.#incoming + start, length, 0);
   }
 
-  /** Moves the time forward. */
   advance(elapsedMs: number): void {
     this.library.handle_timers(elapsedMs);
   }

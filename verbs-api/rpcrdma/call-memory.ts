@@ -172,8 +172,7 @@ export class CallMemory {
 }
 
 /**
- * Applies `next` synchronously when the value is already available: a promise would cost an extra
- * post.
+ * Applies `next` synchronously when the value is already available: a promise would cost an extra post.
  */
 function after<T, U>(value: T | Promise<T>, next: (value: T) => U | Promise<U>): U | Promise<U> {
   return value instanceof Promise ? value.then(next) : next(value);

@@ -1,11 +1,10 @@
 /**
  * Opens memory to the peer of one connection, for one call at a time.
  *
- * Registered memory is opened by binding a memory window, posted on the send queue ahead of the
- * message that advertises it, and closed by invalidating the window: no device requests besides
- * those posts. The underlying registration gives the peer no access. Other memory, and all memory
- * on devices without windows, is registered for the call: a request to the device and its response,
- * each time.
+ * Registered memory is opened by binding a memory window, posted on the send queue ahead of the message
+ * that advertises it, and closed by invalidating the window: no device requests besides those posts.
+ * The underlying registration gives the peer no access. Other memory, and all memory on devices without
+ * windows, is registered for the call: a request to the device and its response, each time.
  */
 import { randomInt } from 'node:crypto';
 import { Access, MWType } from '#contract/verbs/enums';
@@ -13,7 +12,6 @@ import type { MR, MW } from '#contract/verbs/provider';
 import type { ExposedRegion } from './core/requester-types.ts';
 import type { RdmaChannel, WindowTarget } from './rdma-channel.ts';
 
-/** Memory opened to the peer. */
 export interface Exposure {
   readonly region: ExposedRegion;
   /** Ends the peer's access; resolves when it has ended. */

@@ -43,10 +43,9 @@ export interface CallOptions {
   /** Aborts the call, which rejects with code `aborted`. */
   readonly signal?: CancelSignal;
   /**
-   * Memory for the bulk results, in order: results that arrive by RDMA are placed there and
-   * returned as views of it. Each must be as long as the procedure's `writeChunks` says. Default:
-   * memory allocated by the call, which the caller keeps. Content past the end of a result is
-   * undefined afterwards.
+   * Memory for the bulk results, in order: results that arrive by RDMA are placed there and returned as
+   * views of it. Each must be as long as the procedure's `writeChunks` says. Default: memory allocated
+   * by the call, which the caller keeps. Content past the end of a result is undefined afterwards.
    */
   readonly bulkInto?: readonly Uint8Array[];
 }

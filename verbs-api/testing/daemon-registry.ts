@@ -1,6 +1,5 @@
 /**
- * Maps providers to their private daemons, so waits on their objects can report how the daemon
- * ended.
+ * Maps providers to their private daemons, so waits on their objects can report how the daemon ended.
  */
 import type { Provider } from '#contract/verbs/provider';
 

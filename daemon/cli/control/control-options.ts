@@ -13,7 +13,6 @@ const TIMEOUT_DEFAULT_SECONDS = 10;
 const TIMEOUT_MAX_SECONDS = 86_400;
 const INTERVAL_MAX_SECONDS = 3600;
 
-/** Adds `reset`, `fault`, `wait`, `top` and `explain`. */
 export function addControl(program: Command, context: ControlCommandContext): void {
   addReset(program, context);
   addFault(program, context);

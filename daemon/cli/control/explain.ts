@@ -10,7 +10,6 @@ import { jsonLine, type Output } from '#daemon/console/output';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { assertDevice } from '../device-name.ts';
 
-/** Options of the command. */
 export interface ExplainArguments {
   readonly socket?: string;
   readonly follow?: boolean;

@@ -14,7 +14,6 @@ import { inputFault } from '#daemon/control/input-fault';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { optionOf } from './option-name.ts';
 
-/** Options of every `fault` command. */
 export interface FaultArguments {
   readonly socket?: string;
   readonly json?: boolean;

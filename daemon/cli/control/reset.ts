@@ -5,7 +5,6 @@ import { type Output, printJson, tableLines } from '#daemon/console/output';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { objectsText } from '../status.ts';
 
-/** Options of the command. */
 export interface ResetArguments {
   readonly socket?: string;
   readonly json?: boolean;
@@ -13,8 +12,7 @@ export interface ResetArguments {
 }
 
 /**
- * Resets the daemon. VerbsError if no daemon is running; CommandFailure for leaks with
- * `expectClean`.
+ * Resets the daemon. VerbsError if no daemon is running; CommandFailure for leaks with `expectClean`.
  */
 export async function runReset(given: ResetArguments, output: Output): Promise<void> {
   const report = await queryDaemon('reset', {}, { socketPath: given.socket });

@@ -12,7 +12,6 @@ import { durationText, objectsText } from '../status.ts';
 /** Most queue pairs to show: more do not fit a screen. */
 const SHOWN_MAX = 16;
 
-/** Options of the command. */
 export interface TopArguments {
   readonly socket?: string;
   readonly interval: number;
@@ -146,7 +145,6 @@ function grown(before = 0, after = 0): number {
   return after >= before ? after - before : after;
 }
 
-/** One sample as text. */
 export function topLines(
   status: DaemonStatus,
   rates: readonly DeviceRates[],

@@ -8,7 +8,6 @@ import { socketPathOfThisProcess } from '#verbs-api/client/daemon-place';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { STATUS_FORMAT } from '../status.ts';
 
-/** Options of the command. */
 export interface WaitArguments {
   readonly socket?: string;
   readonly ready?: boolean;

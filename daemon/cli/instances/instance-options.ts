@@ -23,7 +23,6 @@ function collectInstance(name: string, earlier: readonly string[] = []): string[
   return [...earlier, parseInstance(name)];
 }
 
-/** Adds both. */
 export function addInstances(program: Command, context: ControlCommandContext): void {
   const { output, socketOption } = context;
   program

@@ -2,7 +2,6 @@
 import { type Output, printJson, tableLines } from '#daemon/console/output';
 import { type FoundDaemon, findDaemons } from './found-daemons.ts';
 
-/** Options of the command. */
 export interface ListArguments {
   readonly json?: boolean;
 }

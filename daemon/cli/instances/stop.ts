@@ -8,7 +8,6 @@ import { DaemonConnection } from '#verbs-api/client/daemon-connection';
 import { instanceHint, socketPathOfThisProcess } from '#verbs-api/client/daemon-place';
 import { ANSWER_MS, instanceSockets } from './found-daemons.ts';
 
-/** Options of the command. */
 export interface StopArguments {
   readonly socket?: string;
   /** Sockets of several daemons, instead of `socket`. */

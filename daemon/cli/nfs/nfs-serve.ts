@@ -13,7 +13,6 @@ import { RPCBIND_SOCKET } from '#verbs-api/nfs/tcp/rpcbind';
 import { wireOptions } from '../arguments.ts';
 import { type NfsProviderArguments, openNfsProvider } from './nfs-provider.ts';
 
-/** The options as commander passes them. */
 export interface NfsServeArguments extends NfsProviderArguments {
   readonly host?: string;
   readonly port: number;

@@ -28,12 +28,10 @@ export function makePrivateFolder(): string {
   }
 }
 
-/** The daemon's socket in such a folder. */
 export function socketIn(folder: string): string {
   return join(folder, SOCKET_NAME);
 }
 
-/** The folders of runs of this user. */
 export function privateFolders(): string[] {
   const directory = tmpdir();
   try {

@@ -21,7 +21,6 @@ const CORE_SIGNALS: readonly NodeJS.Signals[] = [
   'SIGSYS',
 ];
 
-/** Signals to forward to the program. */
 const PASSED_SIGNALS: readonly NodeJS.Signals[] = [
   'SIGINT',
   'SIGTERM',
@@ -39,7 +38,6 @@ export type ProgramEnd =
   | { readonly signal: NodeJS.Signals }
   | { readonly error: Error };
 
-/** A program to run. */
 interface ProgramStart {
   readonly words: readonly string[];
   readonly environment: NodeJS.ProcessEnv;
@@ -48,7 +46,6 @@ interface ProgramStart {
   readonly onOutput?: ((stdout: Readable, stderr: Readable) => void) | undefined;
 }
 
-/** Runs a program until it ends. */
 export function runToEnd(start: ProgramStart): Promise<ProgramEnd> {
   const { words, environment, passing, onOutput } = start;
   return new Promise((resolve) => {

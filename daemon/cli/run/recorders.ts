@@ -6,7 +6,6 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, openSync } from 'node:fs';
 import { CommandFailure, fileFailureText, STATUS_INTERRUPTED } from '#daemon/console/failure';
 
-/** The files to record to. */
 export interface RecorderArguments {
   readonly capture?: string;
   readonly trace?: string;
@@ -82,7 +81,6 @@ function recorder(path: string, words: readonly string[], output: 'ignore' | num
   return started;
 }
 
-/** Resolves once a recorder records. */
 function recording(started: Recorder): Promise<void> {
   const { child } = started;
   return new Promise((resolve, reject) => {

@@ -50,7 +50,6 @@ const STATUS_NOT_EXECUTABLE = 126;
 const ENDING_MS = 1_000;
 const ENDING_LOOK_MS = 20;
 
-/** The options as commander passes them. */
 export interface RunArguments extends DaemonArguments, RecorderArguments {
   readonly socket?: string;
   readonly fresh?: boolean;

@@ -40,7 +40,6 @@ export interface RunFacts {
   readonly log: readonly string[];
 }
 
-/** One subject of a report. */
 interface ReportSection {
   readonly title: string;
   /** Number of items, if it differs from the number of lines. */

@@ -42,9 +42,7 @@ export async function startPrivate(
   };
 }
 
-/**
- * Whether a daemon responds. VerbsError if it refuses this client or is not trusted.
- */
+/** Whether a daemon responds. VerbsError if it refuses this client or is not trusted. */
 export async function isRunning(socketPath: string): Promise<boolean> {
   try {
     await queryDaemon('status', {}, { socketPath });

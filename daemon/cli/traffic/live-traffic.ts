@@ -6,9 +6,7 @@ import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { watchTraffic } from '#verbs-api/client/traffic-watch';
 import { noSuchDevice, wrongDevice } from '../device-name.ts';
 
-/**
- * A lower value captures more at full speed but slows traffic more; a higher one, the reverse.
- */
+/** A lower value captures more at full speed but slows traffic more; a higher one, the reverse. */
 const WATCHER_NICENESS = 15;
 
 /** The options as commander passes them. */
@@ -24,7 +22,6 @@ export interface TrafficOptions {
 
 /** Receives the records. An error that it throws ends the watch. */
 export interface TrafficUser {
-  /** The watch has started. */
   onBegin(): void;
   onRecord(record: TapRecord): void;
 }

@@ -2,9 +2,7 @@
 import { InvalidArgumentError } from 'commander';
 import type { TapTopic } from '#contract/protocol/tap-records';
 
-/**
- * Selectable kinds; undecodable bytes of a link are shown with any kind of wire record.
- */
+/** Selectable kinds; undecodable bytes of a link are shown with any kind of wire record. */
 export const TRACE_KINDS = ['wqe', 'cqe', 'mpa', 'fpdu', 'packet', 'end', 'refusal'] as const;
 export type ChosenKind = (typeof TRACE_KINDS)[number];
 

@@ -17,7 +17,6 @@ export function takeShared(
   }
 }
 
-/** Frees shared memory. */
 export function giveShared(ledger: QuotaLedger, allocation: SharedAllocation): void {
   allocation.release();
   ledger.give('sharedBytes', allocation.mapping.lengthBytes);

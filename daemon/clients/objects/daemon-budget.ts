@@ -30,13 +30,11 @@ export interface DaemonLimits {
   readonly associations: number;
   /** RoCE connections, those in timewait included. */
   readonly roceConnections: number;
-  /** Bytes not yet read by clients. */
   readonly unreadBytes: number;
   /** Bytes received from clients and not yet used by the daemon. */
   readonly inputBytes: number;
 }
 
-/** A limit by its name in `status`. */
 type LimitName = keyof DaemonLimits;
 
 /** A limit that can be set under `limits` of the configuration. */
@@ -45,7 +43,6 @@ type SettableLimit = Exclude<
   'connections' | 'descriptors' | 'descriptorsInFlight' | 'ports'
 >;
 
-/** The limits, and the remedy for each. */
 const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
   sharedBytes: settable('sharedBytes', 'bytes of shared memory'),
   mappings: settable('mappings', 'mappings of shared memory'),
@@ -101,7 +98,6 @@ const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
   inputBytes: settable('inputBytes', 'bytes of incomplete and waiting requests and fetched memory'),
 };
 
-/** Every limit. */
 export const LIMIT_NAMES = Object.keys(TERMS) as readonly LimitName[];
 
 /** The limits that can be set under `limits` of the configuration. */
@@ -181,7 +177,6 @@ export class DaemonBudget {
   }
 }
 
-/** One user's use of every limit. */
 export class UserShare {
   readonly #user: number;
   readonly #limit: (name: LimitName) => SharedLimit;

@@ -29,7 +29,6 @@ export class DeviceDirectory {
   readonly native: DeviceHost | undefined;
   readonly hosts: readonly DeviceHost[];
   readonly events: EventRouter;
-  /** The objects of all clients. */
   readonly resources: AllResources;
   /** List devices of this user only; undefined: all devices. */
   readonly #user: ProgramUser | undefined;

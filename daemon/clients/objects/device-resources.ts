@@ -8,7 +8,6 @@ import { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
 import { NumberedList } from './numbered-list.ts';
 
 export interface ResourceOwner {
-  /** Process that made it. */
   readonly pid: number;
   /** The opened device, by identity. */
   readonly context: object;
@@ -28,7 +27,6 @@ export interface ListedId {
   readonly pid: number;
 }
 
-/** Objects of one device by kind. */
 export class DeviceResources {
   readonly contexts = new NumberedList<OwnedResource<object>>();
   readonly pds = new NumberedList<OwnedResource<PD>>();

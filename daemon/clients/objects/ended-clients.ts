@@ -29,7 +29,6 @@ export class EndedClients {
     if (this.#ended.length > ENDED_HOLDING_MAX) this.#ended.shift();
   }
 
-  /** Returns the records and clears them. */
   take(): EndedHolding[] {
     return this.#ended.splice(0);
   }

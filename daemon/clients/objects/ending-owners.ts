@@ -29,7 +29,6 @@ interface Owner {
 
 interface EndingHost {
   now(): Micros;
-  /** Calls back in the next turn. */
   soon(run: () => void): void;
 }
 

@@ -53,7 +53,6 @@ export class EventRouter {
     }
   }
 
-  /** Delivers events of whole devices to `sink`. */
   add(sink: DeviceEventSink): void {
     this.#sinks.add(sink);
   }

@@ -5,7 +5,6 @@ import type { RefusalReport } from '#daemon/refusals/refusals';
 import { failureNames, flushNames } from '#daemon/rnic/failure-sentence';
 import { QP } from '#daemon/rnic/queue-pair';
 
-/** A report without the program. */
 export type OwnReport = Omit<RefusalReport, 'pid' | 'uid' | 'program'>;
 
 /** Events that the program asked for, or that follow from its actions. */

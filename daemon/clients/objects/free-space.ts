@@ -1,7 +1,6 @@
 /** Allocates parts of a file: first fit; adjacent free parts are merged. */
 import { assert } from '#base/assert';
 
-/** A free part. */
 interface Gap {
   offset: number;
   lengthBytes: number;
@@ -17,7 +16,6 @@ export class FreeSpace {
     this.#gaps = [{ offset: 0, lengthBytes }];
   }
 
-  /** True if nothing is allocated. */
   get empty(): boolean {
     return this.#gaps[0]?.lengthBytes === this.lengthBytes;
   }
@@ -39,7 +37,6 @@ export class FreeSpace {
     return offset;
   }
 
-  /** Frees an allocated part. */
   give(offset: number, lengthBytes: number): void {
     const index = this.#firstAfter(offset);
     const before = this.#gaps[index - 1];
@@ -60,7 +57,6 @@ export class FreeSpace {
     }
   }
 
-  /** Index of the first gap after `offset`. */
   #firstAfter(offset: number): number {
     let low = 0;
     let high = this.#gaps.length;

@@ -37,7 +37,6 @@ export class HandleSpace<T> {
     return object;
   }
 
-  /** The object with this number, if any. */
   find(handle: number): T | undefined {
     return this.#objects[handle];
   }
@@ -50,12 +49,10 @@ export class HandleSpace<T> {
     this.#size -= 1;
   }
 
-  /** All objects, by number. */
   values(): T[] {
     return this.#objects.filter((object): object is T & {} => object !== undefined);
   }
 
-  /** The objects accepted by `is`, by number. */
   select<S extends T>(is: (object: T) => object is S): S[] {
     const found: S[] = [];
     for (const object of this.#objects) {

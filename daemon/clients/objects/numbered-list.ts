@@ -27,7 +27,6 @@ export class NumberedList<T extends object> {
     return number;
   }
 
-  /** The object with a number, if any. */
   find(number: number): T | undefined {
     const place = this.#placeAfter(number - 1);
     return this.#numbers[place] === number ? this.#objects[place] : undefined;

@@ -65,7 +65,6 @@ const AMOUNT_TEXT: Readonly<Record<Amount, string>> = {
   queueEntries: 'queue entries',
 };
 
-/** A client's usage, counted against its quotas. */
 export class QuotaLedger {
   readonly #quotas: ClientQuotas;
   readonly #objects = new Map<ObjectKind, number>();
@@ -137,7 +136,6 @@ export class QuotaLedger {
     else this.#regions.set(tier, { count, reason });
   }
 
-  /** The client's usage, as `status` shows it. */
   usage(): ClientUsage {
     const objects: Record<string, number> = {};
     for (const kind of OBJECT_KINDS) objects[kind] = this.count(kind);

@@ -109,7 +109,6 @@ export class RingRegions {
     return this.#regions.get(token)?.memory.descriptor;
   }
 
-  /** Number of files. */
   get count(): number {
     return this.#regions.size;
   }

@@ -23,7 +23,6 @@ export interface LimitTerms {
   readonly what: string;
   /** How to raise it: `raise limits.objects of the daemon`. */
   readonly remedy: string;
-  /** Errno of a refusal. */
   readonly code: ErrnoCode;
   /** The limit applies to other users only: something else bounds the owner. */
   readonly ownerFree?: boolean;
@@ -63,7 +62,6 @@ export class SharedLimit {
     this.#onRefused = onRefused;
   }
 
-  /** The amount that a user holds. */
   heldBy(user: number): number {
     return this.#byUser.get(user) ?? 0;
   }

@@ -18,7 +18,6 @@ const DESCRIPTORS_MAX = 4096;
 /** Mappings of a range to check, at two microseconds each; a program can have 65,530. */
 const MAPPINGS_MAX = 256;
 
-/** Inspects the memory of one process. */
 export class SlowMemory {
   readonly #pid: number;
   #lookedAtMs = Number.NEGATIVE_INFINITY;

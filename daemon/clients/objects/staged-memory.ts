@@ -8,7 +8,6 @@ import type { InputAccount } from '../kept-input.ts';
  */
 export const STAGED_MAX_BYTES = 16 * 2 ** 20;
 
-/** A range of a region. */
 export interface StagedRange {
   readonly bytes: Uint8Array;
   /** Pieces that have not arrived. */
@@ -28,7 +27,6 @@ export class StagedMemory {
     this.#account = account;
   }
 
-  /** Bytes of all ranges. */
   get bytes(): number {
     return this.#bytes;
   }

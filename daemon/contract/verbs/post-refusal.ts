@@ -1,6 +1,5 @@
 /**
- * Explains in words why a work request was refused. Called only after a refusal, never on the hot
- * path.
+ * Explains in words why a work request was refused. Called only after a refusal, never on the hot path.
  */
 import { described, isTransferred } from './arguments.ts';
 import { SendFlag, WROpcode } from './enums.ts';

@@ -1,17 +1,16 @@
 /**
  * The verbs as a TypeScript program sees them. Three providers implement this one interface: the
- * daemon's client, the embedded device (no daemon), and the native bridge over rdma-core. A
- * compliance suite runs over each.
+ * daemon's client, the embedded device (no daemon), and the native bridge over rdma-core. A compliance
+ * suite runs over each.
  *
- * Calls that create, change or destroy are asynchronous (they may cross to a daemon); calls of the
- * data path (`postSend`, `postRecv`, `poll`, `requestNotify`) are synchronous. Errors are
- * `VerbsError`s with an errno code. Every object has one owner and is disposed with `await using`,
- * `close()`, or with its context; a second disposal does nothing.
+ * Calls that create, change or destroy are asynchronous (they may cross to a daemon); calls of the data
+ * path (`postSend`, `postRecv`, `poll`, `requestNotify`) are synchronous. Errors are `VerbsError`s with
+ * an errno code. Every object has one owner and is disposed with `await using`, `close()`, or with its
+ * context; a second disposal does nothing.
  *
- * Every call may fail with these errors, which are not repeated below: EINVAL on a closed object,
- * EIO once the device or its daemon is gone, EOPNOTSUPP for operations that the device does not
- * support (some native ones; the message names device and operation). A refused call changes
- * nothing.
+ * Every call may fail with these errors, which are not repeated below: EINVAL on a closed object, EIO
+ * once the device or its daemon is gone, EOPNOTSUPP for operations that the device does not support
+ * (some native ones; the message names device and operation). A refused call changes nothing.
  */
 import type {
   AHAttributes,
@@ -136,13 +135,12 @@ export interface PD extends VerbsObject {
   /**
    * Registers bytes of this process (`ibv_reg_mr`).
    *
-   * Effect: the device may access `buffer` as the bits of `Access` allow, and peers may by the
-   * region's rkey. The buffer is held, and must not be resized or transferred, until the region is
-   * closed. Errors: EINVAL for an empty buffer, unknown bits, remote write or remote atomic without
-   * local write, a key above 255, or addresses beyond 64 bits; EOPNOTSUPP for remote atomics where
-   * the device has no direct access; ENOMEM. Notes: `tier` of the result shows how the device
-   * accesses the bytes. Memory from `allocMR` is the fastest, and a part of it may be registered
-   * again.
+   * Effect: the device may access `buffer` as the bits of `Access` allow, and peers may by the region's
+   * rkey. The buffer is held, and must not be resized or transferred, until the region is closed.
+   * Errors: EINVAL for an empty buffer, unknown bits, remote write or remote atomic without local
+   * write, a key above 255, or addresses beyond 64 bits; EOPNOTSUPP for remote atomics where the device
+   * has no direct access; ENOMEM. Notes: `tier` of the result shows how the device accesses the bytes.
+   * Memory from `allocMR` is the fastest, and a part of it may be registered again.
    */
   regMR(buffer: Uint8Array, access: Access, options?: MROptions): Promise<MR>;
   /**
@@ -303,9 +301,8 @@ export interface CQ extends VerbsObject {
    * Waits until there is at least one completion and takes up to `max` (default 16).
    *
    * Effect: polls, arms, polls again and then waits for the event, so no completion goes unnoticed.
-   * Several calls may wait at once. Rejects with the signal's reason when that aborts; with
-   * ETIMEDOUT after `timeoutMs`; with EIO when the device is lost, but not before everything
-   * delivered was taken.
+   * Several calls may wait at once. Rejects with the signal's reason when that aborts; with ETIMEDOUT
+   * after `timeoutMs`; with EIO when the device is lost, but not before everything delivered was taken.
    */
   wait(options?: CQWaitOptions): Promise<WC[]>;
   /**
@@ -428,10 +425,9 @@ export interface QP extends VerbsObject {
   /**
    * Posts one or several receives (`ibv_post_recv`).
    *
-   * Effect: each takes one message, in order. In ERR they are flushed. A datagram follows a
-   * GRH: its receive needs `GRH_BYTES` more, see `parseGrh`. Errors: EINVAL for too many
-   * or malformed elements, or when the queue pair has an SRQ; ENOMEM when the queue is full;
-   * `badIndex` as for `postSend`.
+   * Effect: each takes one message, in order. In ERR they are flushed. A datagram follows a GRH: its
+   * receive needs `GRH_BYTES` more, see `parseGrh`. Errors: EINVAL for too many or malformed elements,
+   * or when the queue pair has an SRQ; ENOMEM when the queue is full; `badIndex` as for `postSend`.
    */
   postRecv(wr: RecvWR | readonly RecvWR[]): void;
   /**
@@ -576,13 +572,12 @@ export interface ConnectionId extends VerbsObject {
   /** Its queue pair; undefined without one. */
   readonly qp: QP | undefined;
   /**
-   * Binds to a local address (`rdma_bind_addr`); port 0 picks a free one, see `localAddress`. Like
-   * a wildcard (`0.0.0.0`, `::`), a loopback address that no device lists leaves the device
-   * undecided.
+   * Binds to a local address (`rdma_bind_addr`); port 0 picks a free one, see `localAddress`. Like a
+   * wildcard (`0.0.0.0`, `::`), a loopback address that no device lists leaves the device undecided.
    *
    * Errors: EADDRINUSE; EADDRNOTAVAIL if the host does not have the address, ENODEV if no device
-   * answers for it; EACCES for a privileged port; EINVAL if the id is bound, or for text that is
-   * not an address.
+   * answers for it; EACCES for a privileged port; EINVAL if the id is bound, or for text that is not an
+   * address.
    */
   bindAddr(address: SocketAddress): Promise<void>;
   /**
@@ -651,10 +646,9 @@ export interface ConnectionId extends VerbsObject {
   /**
    * The next event of this id (`rdma_get_cm_event`), in order.
    *
-   * Effect: waits for an event and acknowledges it; events that also settled one of the promises
-   * above are delivered here too. Rejects with the signal's reason when that aborts, with ETIMEDOUT
-   * after `timeoutMs`. Notes: when a listener closes, connect requests that were not taken are
-   * rejected.
+   * Effect: waits for an event and acknowledges it; events that also settled one of the promises above
+   * are delivered here too. Rejects with the signal's reason when that aborts, with ETIMEDOUT after
+   * `timeoutMs`. Notes: when a listener closes, connect requests that were not taken are rejected.
    */
   nextEvent(options?: WaitLimit): Promise<CMEvent>;
   /** Events until the id closes. */

@@ -82,7 +82,6 @@ const STATE_NAMES = new Map<QPState, string>(
   Object.entries(QPState).map(([name, state]) => [state, name]),
 );
 
-/** The name of a state, for messages. */
 export function qpStateName(state: QPState): string {
   return STATE_NAMES.get(state) ?? String(state);
 }

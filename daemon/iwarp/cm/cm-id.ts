@@ -34,8 +34,7 @@ export class CmId extends IdLifecycle {
   /** Unique among the ids of the manager that made it. */
   readonly number: number;
   /**
-   * Owner of the id, for routing events. The id of a connect request starts with its listener's
-   * tag.
+   * Owner of the id, for routing events. The id of a connect request starts with its listener's tag.
    */
   tag: unknown;
   /** The device, once an address has determined it. */

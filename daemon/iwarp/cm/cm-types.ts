@@ -79,7 +79,6 @@ export interface CmStream extends StreamPort {
   setEmss(emssBytes: number): void;
   /** The received part of an incomplete FPDU; borrowed until the next input. */
   readonly heldInput: Uint8Array;
-  /** Number of received FPDUs. */
   readonly receivedFpdus: number;
 }
 

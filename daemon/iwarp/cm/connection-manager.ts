@@ -365,7 +365,6 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 
   // Outputs
 
-  /** The next thing to do, or undefined. */
   pollEffect(): CmEffect | undefined {
     return this.#effects.shift();
   }
@@ -410,7 +409,6 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     return this.#options.network.isTaken(id);
   }
 
-  /** True if a device reaches the destination. */
   reaches(destination: string): boolean {
     return !('error' in this.#routes.find(wildcardAsLoopback(destination), undefined));
   }

@@ -11,7 +11,6 @@ import type { Micros } from '#base/time';
 const PAUSE_FIRST_MICROS = 5_000;
 const PAUSE_LAST_MICROS = 80_000;
 
-/** Schedules the attempts of one connection. */
 export class DialPatience {
   readonly #endsAt: Micros;
   #pause: Micros = PAUSE_FIRST_MICROS;

@@ -205,7 +205,6 @@ export class Endpoint<Id> {
 
   // Inputs
 
-  /** TCP could not connect. */
   handleDialFailed(code: string, now: Micros): void {
     if (this.#phase !== 'dialing') return;
     const retryAt = this.patience?.retryAt(code, now);
@@ -229,12 +228,10 @@ export class Endpoint<Id> {
     this.#end(now, undefined);
   }
 
-  /** When `handleDeadline` is due. */
   nextDeadline(): Micros {
     return Math.min(this.deadline, this.#redialDue);
   }
 
-  /** A deadline may have passed. */
   handleDeadline(now: Micros): void {
     if (this.#phase !== 'dialing') return;
     if (now < this.deadline) {

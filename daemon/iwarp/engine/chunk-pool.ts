@@ -50,7 +50,6 @@ export class ChunkPool {
     if (this.#free.length < this.#keptMax) this.#free.push(chunk);
   }
 
-  /** Chunks acquired and not yet released. */
   get inUseCount(): number {
     return this.#inUse;
   }

@@ -69,7 +69,6 @@ const MESSAGE_BYTES_LIMIT = 0x1_0000_0000;
 const TAGGED = makeTaggedHeader();
 const UNTAGGED = makeUntaggedHeader();
 
-/** The inbound half of DDP. */
 export class DDPReceiver {
   readonly #user: DDPReceiverUser;
   readonly #queueCount: number;

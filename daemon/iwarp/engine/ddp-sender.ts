@@ -24,7 +24,6 @@ const NO_QUEUE = -1;
 const TAGGED = makeTaggedHeader();
 const UNTAGGED = makeUntaggedHeader();
 
-/** Builds the DDP segments of one stream. */
 export class DDPSender {
   readonly #writer: UlpduWriter;
   /** The next MSN of each queue, modulo 2^32. */
@@ -90,8 +89,7 @@ export class DDPSender {
   }
 
   /**
-   * Begins an untagged segment. Returns the position for its payload, or -1 when the output is
-   * full.
+   * Begins an untagged segment. Returns the position for its payload, or -1 when the output is full.
    */
   // DDP-4.3-09 every segment of a message carries the MSN of its queue's current message.
   beginUntagged(

@@ -1,10 +1,9 @@
 /**
  * The outbound half of a stream: startup frames and FPDUs, built in place in chunks of a pool.
  *
- * The hot path is `begin`, write the ULPDU into `bytes` at `ulpduStart`, `commit`. Header and
- * payload are written once, where the socket takes them; `commit` sets length, PAD and CRC around
- * them. Several FPDUs share a chunk (MPA-5.1-04). `pollTransmit` returns all bytes of one chunk
- * that are ready.
+ * The hot path is `begin`, write the ULPDU into `bytes` at `ulpduStart`, `commit`. Header and payload
+ * are written once, where the socket takes them; `commit` sets length, PAD and CRC around them. Several
+ * FPDUs share a chunk (MPA-5.1-04). `pollTransmit` returns all bytes of one chunk that are ready.
  *
  * Read before changing: RFC 5044 §4, §5.1 and Appendix A.4.
  */
@@ -52,9 +51,8 @@ interface OutputChunk {
 const NO_BYTES = new Uint8Array(0);
 
 /**
- * When the current segment has at least this much room, the next ULPDU is cut to fill it. One more
- * FPDU costs about a microsecond, one more segment on loopback about five; filling less room would
- * not pay.
+ * When the current segment has at least this much room, the next ULPDU is cut to fill it. One more FPDU
+ * costs about a microsecond, one more segment on loopback about five; filling less room would not pay.
  */
 const FILLING_MIN_BYTES = 16_384;
 
@@ -294,7 +292,6 @@ export class FpduSender implements UlpduWriter {
     return Math.min(mulpduBytes, ulpduBytes);
   }
 
-  /** Bytes committed and not yet flushed. */
   get queuedBytes(): number {
     return this.#queuedBytes;
   }
@@ -316,9 +313,8 @@ export class FpduSender implements UlpduWriter {
   }
 
   /**
-   * End of the bytes that may leave in one write from `chunk.polled` on: the startup frame, or
-   * FPDUs none of which crosses a segment boundary (MPA-5.1-04). One longer than a segment leaves
-   * alone.
+   * End of the bytes that may leave in one write from `chunk.polled` on: the startup frame, or FPDUs
+   * none of which crosses a segment boundary (MPA-5.1-04). One longer than a segment leaves alone.
    */
   #segmentEnd(chunk: OutputChunk): number {
     const start = chunk.polled;

@@ -119,12 +119,10 @@ export class FullOperation implements UlpduSink {
 
   // Getters
 
-  /** The peer's Terminate, once it has come. */
   get receivedTerminate(): ReceivedTerminate | undefined {
     return this.#rdmapReceiver.terminate;
   }
 
-  /** True when our Terminate has been framed. */
   get terminateFramed(): boolean {
     return this.#rdmapSender.terminated;
   }

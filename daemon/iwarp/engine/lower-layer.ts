@@ -1,9 +1,8 @@
 /**
- * The lower layer of one stream (LLP): what DDP, RDMAP and the stream's life need of MPA over TCP,
- * or of SCTP. It sets the stream up, carries ULPDUs in order, and ends it.
+ * The lower layer of one stream (LLP): what DDP, RDMAP and the stream's life need of MPA over TCP, or
+ * of SCTP. It sets the stream up, carries ULPDUs in order, and ends it.
  *
- * Like the stream it does no I/O: the stream passes on commands and inputs, then drains
- * `pollEffect`.
+ * Like the stream it does no I/O: the stream passes on commands and inputs, then drains `pollEffect`.
  */
 import type { Micros } from '#base/time';
 import type { Delivery, Transmit } from '#base/transmit';
@@ -66,7 +65,6 @@ export type SetupEffect =
       readonly close: 'finish' | 'abort' | 'flush';
     };
 
-/** Effects for the stream, in order. */
 export type LowerEffect =
   | SetupEffect
   /** The peer has ended its half after its last ULPDU. */

@@ -73,7 +73,6 @@ function queuesOf(extensionsEnabled: boolean): Int8Array {
   return queues;
 }
 
-/** The inbound half of RDMAP. */
 export class RDMAPReceiver implements DDPReceiverUser {
   readonly #user: WireUser;
   readonly #irrq: InboundRequestQueue;
@@ -102,7 +101,6 @@ export class RDMAPReceiver implements DDPReceiverUser {
 
   // Getters
 
-  /** The peer's Terminate, once received. */
   get terminate(): ReceivedTerminate | undefined {
     return this.#terminate;
   }

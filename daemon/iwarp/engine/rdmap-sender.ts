@@ -119,7 +119,6 @@ export class RDMAPSender {
 
   // Getters
 
-  /** True when a Terminate has been framed. */
   get terminated(): boolean {
     return this.#terminated;
   }

@@ -10,7 +10,6 @@ const RDMAP_PROTECTION = 1;
 const RDMAP_OPERATION = 2;
 const DDP_TAGGED = 1;
 
-/** Why a stream failed. */
 export interface StreamFailure extends WireFailure {
   /** The fields of the Terminate, if the failure has one. */
   readonly layer?: number;

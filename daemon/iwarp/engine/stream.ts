@@ -27,9 +27,8 @@ import { type StreamFailure, streamFailure, terminatedMemory } from './stream-fa
 const NO_BYTES = new Uint8Array(0);
 
 /**
- * Payload of the send queue that must leave within each close timeout for a drain to continue.
- * Posted work is bounded, so a drain is, too; a peer that takes less counts as one that takes
- * nothing.
+ * Payload of the send queue that must leave within each close timeout for a drain to continue. Posted
+ * work is bounded, so a drain is, too; a peer that takes less counts as one that takes nothing.
  */
 const DRAIN_PROGRESS_BYTES = 16_384;
 
@@ -74,7 +73,6 @@ const Timer = {
 /** siw's responder sends its Reply before it listens for FPDUs. */
 const SIW_DEAF_AFTER_REPLY = 'siw-deaf-after-reply';
 
-/** One stream; see `StreamPort` for its methods. */
 export class Stream implements StreamPort {
   readonly #options: StreamOptions;
   readonly #lower: LowerLayer;

@@ -88,8 +88,7 @@ export function canCorrupt(
 }
 
 /**
- * Corrupts the FPDU in `bytes`, from its leading marker to its CRC, after `canCorrupt` returned
- * true.
+ * Corrupts the FPDU in `bytes`, from its leading marker to its CRC, after `canCorrupt` returned true.
  */
 export function corrupt(
   kind: FaultKind,

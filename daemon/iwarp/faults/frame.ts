@@ -54,7 +54,6 @@ export interface Frame {
   readonly phase: number;
 }
 
-/** Finds the frames in one connection's output. */
 export interface FrameReader {
   /** Describes the frame at the start of `bytes` and advances past it. */
   next(bytes: Uint8Array, framing: Framing, payloadProtocol: number): Frame;

@@ -171,7 +171,6 @@ export class HoldQueue {
     );
   }
 
-  /** Drops everything that is waiting. */
   clear(): void {
     this.#entries = [];
     this.#gone = 0;

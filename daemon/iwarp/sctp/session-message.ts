@@ -44,7 +44,6 @@ export const SessionFunction = {
 } as const;
 export type SessionFunction = (typeof SessionFunction)[keyof typeof SessionFunction];
 
-/** A session control message. */
 export interface SessionMessage {
   readonly function: SessionFunction;
   /** Only functions 5 to 7 have it. A received Enhanced Reject may lack it (SCTPE-7-04). */

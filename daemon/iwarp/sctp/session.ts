@@ -34,7 +34,6 @@ import {
 /** Effects for the layer, in order. */
 type SessionEffect = { readonly type: 'transmit'; readonly message: SessionMessage } | LowerEffect;
 
-/** The states, each with its data. */
 type State =
   | { readonly name: 'idle' }
   | { readonly name: 'initiating'; readonly request: SessionMessage; readonly deadline: Micros }
@@ -80,7 +79,6 @@ export class DdpSession {
   #unproven = false;
   #terminateWanted = false;
   #terminateSent = false;
-  /** The peer has sent its last message. */
   #peerEnded = false;
 
   constructor(options: StreamOptions) {

@@ -51,7 +51,6 @@ export interface AtomicRequest {
   compareMaskLo: number;
 }
 
-/** An Atomic Request to fill in. */
 export function makeAtomicRequest(): AtomicRequest {
   return {
     operation: 0,
@@ -118,7 +117,6 @@ export function writeAtomicResponse(
   writeUint32(target, at + 8, originalLo);
 }
 
-/** Byte positions in an Atomic Response Header. */
 export const AtomicResponseField = { identifier: 0, originalHi: 4, originalLo: 8 } as const;
 
 /** Writes 8 bytes of Immediate Data at `at`. */

@@ -120,12 +120,10 @@ export interface UntaggedHeader {
   mo: number;
 }
 
-/** Makes a header to reuse. */
 export function makeTaggedHeader(): TaggedHeader {
   return { last: false, ulp: 0, stag: 0, toHi: 0, toLo: 0 };
 }
 
-/** Makes a header to reuse. */
 export function makeUntaggedHeader(): UntaggedHeader {
   return { last: false, ulp: 0, ulpWord: 0, qn: 0, msn: 0, mo: 0 };
 }

@@ -93,7 +93,6 @@ export function rdmapControl(opcode: RDMAPOpcode): number {
 /** Bytes of the Read Request Header (RDMAP-4.4-01). */
 export const READ_REQUEST_BYTES = 28;
 
-/** Byte positions in the Read Request Header. */
 export const ReadRequestField = {
   sinkStag: 0,
   sinkToHi: 4,
@@ -116,7 +115,6 @@ export interface ReadRequest {
   sourceToLo: number;
 }
 
-/** A Read Request to fill in. */
 export function makeReadRequest(): ReadRequest {
   return {
     sinkStag: 0,

@@ -59,7 +59,6 @@ function keyBytes(letter: number): readonly number[] {
   return [77, 80, 65, 32, 73, 68, 32, 82, 101, letter, 32, 70, 114, 97, 109, 101];
 }
 
-/** The two startup frames. */
 export type StartupFrameKind = 'request' | 'reply';
 
 /** A startup frame without its reserved bits. */

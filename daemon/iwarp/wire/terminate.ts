@@ -99,10 +99,8 @@ export const TERMINATE_ERRORS = Object.freeze({
   mpaNoMatchingRtr: entry(0x2007, 'RFC 6581 §8', 'no matching RTR option'),
 } as const);
 
-/** Name of a defined error. */
 export type TerminateErrorName = keyof typeof TERMINATE_ERRORS;
 
-/** Bytes of the Terminate control word. */
 const TERMINATE_CONTROL_BYTES = 4;
 /** Bytes of the longest Terminate Header: control word, length, untagged header, Read Request. */
 export const TERMINATE_BYTES_MAX =

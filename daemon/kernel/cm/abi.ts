@@ -92,7 +92,6 @@ export function fitted(request: CmRequest, response: Uint8Array): Uint8Array {
   return response.subarray(0, request.outBytes);
 }
 
-/** Parameters of CONNECT and ACCEPT. */
 export interface CmConnParam {
   readonly qpn: number;
   /** For datagrams. */

@@ -36,7 +36,6 @@ const CLIENT_UNREAD_MAX = 65_536;
 /** Unread requests of an ended listener to reject in one turn. */
 const REJECTED_PER_TURN = 64;
 
-/** Fields of every new id. */
 interface NewId {
   readonly uid: bigint;
   readonly portSpace: number;
@@ -91,7 +90,6 @@ export class OpenChannel {
     return cost;
   }
 
-  /** Ids of the file. */
   get size(): number {
     return this.#contexts.size;
   }
@@ -188,7 +186,6 @@ export class OpenChannel {
     return { cm: this.host.cm, id, device, expectQP };
   }
 
-  /** Destroys an id and its undelivered events. */
   destroy(context: CmContext): KernelReply {
     return purgedReply(this.ownQueue, this.#remove(context));
   }

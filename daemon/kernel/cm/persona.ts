@@ -1,7 +1,6 @@
 /**
  * How connections of one transport look to programs: the commands whose effect depends on the
- * transport, and the content of events. An id has a persona once an address has determined its
- * device.
+ * transport, and the content of events. An id has a persona once an address has determined its device.
  */
 import type { QPState } from '#contract/verbs/enums';
 import type { HostCm } from '#daemon/host/host-cm';
@@ -22,7 +21,6 @@ export interface CmCall {
   readonly expectQP: (qpn: number) => QP;
 }
 
-/** The content of an event. */
 interface CmOutcome {
   /** 0, a negative errno, or the peer's reason. */
   readonly status: number;

@@ -4,7 +4,6 @@
 export const CLIENT_NLDEV = 5;
 export const CLIENT_SHIFT = 10;
 
-/** Commands of nldev. */
 export const Command = {
   get: 1,
   portGet: 5,
@@ -25,7 +24,6 @@ export const Command = {
   srqGetRaw: 25,
 } as const;
 
-/** Attributes of nldev. */
 export const Attr = {
   deviceIndex: 1,
   deviceName: 2,

@@ -92,17 +92,14 @@ export interface Attribute {
 
 type PlainValue = Exclude<Attribute['value'], { readonly kind: 'nested' }>;
 
-/** An attribute of one byte. */
 export function u8(type: number, number: number): Attribute {
   return { type, value: { kind: 'u8', number } };
 }
 
-/** An attribute of four bytes. */
 export function u32(type: number, number: number): Attribute {
   return { type, value: { kind: 'u32', number } };
 }
 
-/** An attribute of eight bytes. */
 export function u64(type: number, number: bigint): Attribute {
   return { type, value: { kind: 'u64', number } };
 }
@@ -112,7 +109,6 @@ export function text(type: number, value: string): Attribute {
   return { type, value: { kind: 'text', text: value } };
 }
 
-/** An attribute of arbitrary bytes. */
 export function binary(type: number, bytes: Uint8Array): Attribute {
   return { type, value: { kind: 'binary', bytes } };
 }

@@ -171,7 +171,6 @@ function answerRequest(
   }
 }
 
-/** One object of a device. */
 function resourceAnswer(
   request: NetlinkMessage,
   devices: readonly KernelDevice[],
@@ -310,7 +309,6 @@ function emitDump(
   return datagrams;
 }
 
-/** A program's netlink socket. */
 export class NetlinkFile implements KernelFile {
   readonly kind = 'netlink';
   readonly number: number;

@@ -77,7 +77,6 @@ function kindOf<T extends object>(parts: KindParts<T>): ResourceKind {
 const RANGES_MAX = 64;
 /** IB_SRQT_BASIC, the only type that emulated devices have. */
 const BASIC_SRQ = 0;
-/** Bytes of a `sockaddr_storage`. */
 const STORAGE_BYTES = 128;
 
 /** `enum rdma_cm_state`. */

@@ -4,7 +4,6 @@
  * provider's private part follows without a gap; see `persona.ts`.
  */
 
-/** The header of every command. */
 export const CommandHeader = {
   /** u32: number of the command, and a bit for extended ones. */
   command: 0,
@@ -27,10 +26,8 @@ export const ExtendedHeader = {
   bytes: 24,
 } as const;
 
-/** Bits of the command word. */
 export const CommandBit = { extended: 0x8000_0000, number: 0xff } as const;
 
-/** Numbers of the commands that providers issue. */
 export const UverbsCommandNumber = {
   getContext: 0,
   queryDevice: 1,
@@ -156,7 +153,6 @@ export const PlainDestroy = { request: { handle: 8, bytes: 12 } } as const;
 
 export const CreateAH = {
   request: { userHandle: 16, pdHandle: 24, attributes: 32, bytes: 64 },
-  /** Offsets in the attributes. */
   attributes: {
     /** 16 bytes */
     dgid: 0,

@@ -19,7 +19,6 @@ export interface PrivateBytes {
 export interface Persona {
   /** `enum rdma_driver_id`: how rdma-core selects the provider. */
   readonly driverId: number;
-  /** The provider's ABI version. */
   readonly abiVersion: number;
   /** `enum rdma_node_type`, as a number and as sysfs spells it. */
   readonly nodeType: { readonly number: number; readonly name: string };

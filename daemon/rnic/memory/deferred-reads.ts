@@ -4,7 +4,6 @@
  */
 import type { MemoryBacking } from './memory-backing.ts';
 
-/** Reads payload from a client's memory. */
 export interface PayloadReader {
   /** Copies the bytes into `target`, now or later. False when the memory is gone. */
   read(

@@ -23,7 +23,6 @@ interface Piece {
 
 /** All pieces belong to one backing. */
 export class KeptPieces {
-  /** Buffered pieces. */
   count = 0;
   /** The first `count` are buffered; the rest are kept for reuse. */
   readonly #pieces: Piece[] = [];

@@ -7,7 +7,6 @@ import type { PD } from './protection-domain.ts';
 import { ADDRESS_END, highHalf, lowHalf } from './region-address.ts';
 import type { StagEntry, StagTable } from './stag-table.ts';
 
-/** Options of a registration. */
 export interface MRInit {
   readonly backing: MemoryBacking;
   /** Offset of the region's first byte in `backing`. */
@@ -65,7 +64,6 @@ export class MR {
   readonly lengthBytes: number;
   readonly access: number;
   readonly backing: MemoryBacking;
-  /** Its entry in the STag table. */
   readonly entry: StagEntry;
   readonly #table: StagTable;
   readonly #onClose: () => void;

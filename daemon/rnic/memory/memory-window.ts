@@ -16,7 +16,6 @@ import type { PD } from './protection-domain.ts';
 import { advanceHi, advanceLo } from './region-address.ts';
 import { NO_ENTRY, type StagEntry, type StagTable } from './stag-table.ts';
 
-/** The operands of a bindMW work request. */
 export interface BindRequest {
   /** The new 8-bit key. */
   readonly key: number;
@@ -40,7 +39,6 @@ export const NO_WINDOWS: Set<MW> = new Set();
 export class MW {
   readonly pd: PD;
   readonly type: MWType;
-  /** Its entry in the STag table. */
   readonly entry: StagEntry;
   #region: StagEntry = NO_ENTRY;
   #owner: WindowUser | undefined = undefined;
@@ -69,7 +67,6 @@ export class MW {
     return this.#region === NO_ENTRY ? undefined : this.#region;
   }
 
-  /** True while peers can use it. */
   get bound(): boolean {
     return this.entry.remoteValid;
   }

@@ -18,7 +18,6 @@ const PLAIN_READS = 16;
 
 const NO_BYTES = new Uint8Array(0);
 
-/** The posted work requests. */
 interface Posted {
   /** Index of the next element, modulo 2^32. */
   readonly index: number;
@@ -26,7 +25,6 @@ interface Posted {
   readyCount(): number;
 }
 
-/** The read-ahead of one send queue. */
 export class ReadAhead {
   readonly #posted: Posted;
   #backing: MemoryBacking | undefined = undefined;

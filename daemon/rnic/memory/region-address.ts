@@ -9,15 +9,12 @@
 const HALF = 2 ** 32;
 const LOW_BITS = 0xffff_ffffn;
 
-/** End of the address space. */
 export const ADDRESS_END = 1n << 64n;
 
-/** The upper 32 bits. */
 export function highHalf(address: bigint): number {
   return Number(address >> 32n);
 }
 
-/** The lower 32 bits. */
 export function lowHalf(address: bigint): number {
   return Number(address & LOW_BITS);
 }

@@ -7,14 +7,11 @@ import { REMOTE_ACCESS } from './memory-region.ts';
 import type { MW, WindowUser } from './memory-window.ts';
 import type { StagEntry, StagTable } from './stag-table.ts';
 
-/** The device's STags and windows. */
 export interface StagHost {
   readonly stags: StagTable;
   /** Windows by STag index. */
   readonly windows: Map<number, MW>;
-  /**
-   * Set where windows follow InfiniBand: only bound windows of type 2 are invalidated.
-   */
+  /** Set where windows follow InfiniBand: only bound windows of type 2 are invalidated. */
   readonly ib: object | undefined;
 }
 

@@ -67,7 +67,6 @@ const NO_BACKING: MemoryBacking = new ViewBacking(new Uint8Array(0));
 export const NO_ENTRY: StagEntry = new StagEntry(0, new PD(() => undefined), false);
 NO_ENTRY.alive = false;
 
-/** All STags of a device. */
 export class StagTable {
   readonly #entries = new Map<number, StagEntry>();
   /** The last entry found: consecutive messages mostly name the same memory. */
@@ -81,7 +80,6 @@ export class StagTable {
     this.#random = random;
   }
 
-  /** STags in use. */
   get size(): number {
     return this.#entries.size;
   }
@@ -133,7 +131,6 @@ export class StagTable {
     assert(this.#resting.size <= QUARANTINE_COUNT, 'too many quarantined STags');
   }
 
-  /** All entries, for counting. */
   values(): Iterable<StagEntry> {
     return this.#entries.values();
   }

@@ -30,7 +30,6 @@ const HELD_KEPT_MAX = 256;
 /** Waiting completions at which a flush pauses: they will be written in one turn. */
 const HELD_FLUSHED_MAX = 4096;
 
-/** A waiting completion. */
 interface HeldCompletion {
   cq: CQ;
   readonly completion: CompletionRecord;
@@ -96,7 +95,6 @@ export class CompletionGate {
     return COMPLETION;
   }
 
-  /** Completions that wait. */
   get heldCount(): number {
     return this.#heldCount;
   }
@@ -282,8 +280,7 @@ export class CompletionGate {
 
   /**
    * Ends all waiting because the queue pair closes or resets. With `flush`, waiting completions are
-   * written as flushed, since it is unknown whether their data is in place; otherwise they are
-   * dropped.
+   * written as flushed, since it is unknown whether their data is in place; otherwise they are dropped.
    */
   end(flush: boolean): void {
     this.#keeper?.flush?.(this);

@@ -82,7 +82,6 @@ export class CQ {
     return this.#writer.count;
   }
 
-  /** The memory shared with the client. */
   get ring(): Uint8Array {
     return this.#writer.bytes;
   }

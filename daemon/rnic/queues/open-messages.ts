@@ -20,7 +20,6 @@ export class OpenMessages {
   oldest: SendWqe | undefined = undefined;
   readonly #table: StagTable;
   readonly #limits: WqeLimits;
-  /** By slot. */
   #wqes = NO_WQES;
   #newest: SendWqe | undefined = undefined;
   #spare: SendWqe | undefined = undefined;

@@ -121,7 +121,6 @@ export class StartedQueue {
 
 /** One read or atomic that awaits its response. Slots are reused. */
 export class OutstandingRequest {
-  /** Index in the `StartedQueue`. */
   index = 0;
   atomic = false;
   /** Where the response goes: entry, offset in its backing, and the address used on the wire. */
@@ -133,7 +132,6 @@ export class OutstandingRequest {
   sinkToHi = 0;
   sinkToLo = 0;
   lengthBytes = 0;
-  /** Bytes placed so far. */
   placedBytes = 0;
 }
 
@@ -169,7 +167,6 @@ export class OutstandingQueue {
     return slot;
   }
 
-  /** The oldest one, or undefined. */
   get head(): OutstandingRequest | undefined {
     return this.count === 0 ? undefined : this.#slots[this.#oldest];
   }

@@ -135,9 +135,7 @@ export class ReceiveQueue {
     watch.reportReceive(qpn, this.#elements, this.#format, this.#srq !== undefined);
   }
 
-  /**
-   * The QP's own ring, to flush; undefined with a shared queue, whose receives serve other QPs.
-   */
+  /** The QP's own ring, to flush; undefined with a shared queue, whose receives serve other QPs. */
   get ownElements(): WorkRing | undefined {
     return this.#srq === undefined ? this.#own : undefined;
   }

@@ -27,7 +27,6 @@ const MALFORMED: Cause = {
 const SL_IPV6 = 1;
 const SL_IPV4 = 2;
 
-/** The receiver's interface to its device. */
 interface ReceiverHost extends StagHost {
   readonly counters: NicCounters;
   readonly watch: WorkWatch;

@@ -13,7 +13,6 @@ import type { CompletionGate } from './completion-gate.ts';
 import type { OutstandingRequest } from './outstanding.ts';
 import type { SendQueue } from './send-queue.ts';
 
-/** The response side of one queue pair. */
 export class ResponseSink {
   readonly #host: PeerAccessHost;
   readonly #sendQueue: SendQueue;

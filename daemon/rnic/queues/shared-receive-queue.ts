@@ -79,7 +79,6 @@ export class SRQ {
     return this.kind === 'flags' ? this.count : this.count - 1;
   }
 
-  /** The memory shared with the client. */
   get ring(): Uint8Array {
     return this.#elements.memory;
   }

@@ -117,7 +117,6 @@ export class WorkWatch {
     this.observer?.posted(work);
   }
 
-  /** Reports a completion that was written. */
   reportCompletion(completion: CompletedWork): void {
     this.observer?.completed(completion);
   }

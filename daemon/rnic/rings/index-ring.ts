@@ -25,7 +25,6 @@ const SHOWN = 132 / 4;
 const SEEN = 260 / 4;
 const COMPLETED = 132 / 4;
 const CONSUMER = 256 / 4;
-/** The smallest slot. */
 const SLOT_MIN_BYTES = 64;
 
 interface RingGeometry {

@@ -8,7 +8,6 @@ import { readIndexedSend } from './indexed-send.ts';
 import type { RingKind, WorkRing } from './ring.ts';
 import { completionOpcode, type SendWqe } from './send-wqe.ts';
 
-/** The layout of a receive. */
 export interface ReceiveFormat {
   /** Byte position of the number of SGEs: a byte, or 32 bits if `wide`. */
   readonly numSge: number;

@@ -62,7 +62,6 @@ export interface WorkRing {
 /** Stands for the elements of an ended ring: never posted. */
 const ENDED = new DataView(new ArrayBuffer(256));
 
-/** Views of a whole buffer. */
 interface BufferViews {
   readonly bytes: Uint8Array;
   readonly view: DataView;

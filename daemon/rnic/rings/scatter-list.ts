@@ -15,7 +15,6 @@ import { advanceHi, advanceLo } from '../memory/region-address.ts';
 import { NO_ENTRY, type StagEntry, type StagTable } from '../memory/stag-table.ts';
 import { AccessRefusal } from '../wire-port.ts';
 
-/** Records copies into memory. */
 export interface WriteNotes {
   /** Bytes were written to a backing with slow writes. */
   wrote(backing: MemoryBacking): void;
@@ -112,7 +111,6 @@ export class ScatterList {
     return this.#entries[0] ?? NO_ENTRY;
   }
 
-  /** True if there are several pieces. */
   get scattered(): boolean {
     return this.#pieces > 1;
   }

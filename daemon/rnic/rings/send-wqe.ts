@@ -42,7 +42,6 @@ export const WorkKind = {
 } as const;
 export type WorkKind = (typeof WorkKind)[keyof typeof WorkKind];
 
-/** The capacity of a ring's element. */
 export interface WqeLimits {
   readonly sgeMax: number;
   readonly inlineMax: number;

@@ -40,7 +40,6 @@ const TRANSITIONS: Readonly<Record<CmState, readonly CmState[]>> = {
   idle: [],
 };
 
-/** Properties of a new connection. */
 export interface CmConnectionInit {
   readonly role: 'active' | 'passive';
   readonly state: CmState;

@@ -126,7 +126,6 @@ export class CmCore {
     }
   }
 
-  /** A new transaction id. */
   transaction(): Transaction {
     this.#transactionLo = (this.#transactionLo + 1) >>> 0;
     return { hi: this.#transactionHi, lo: this.#transactionLo };
@@ -161,7 +160,6 @@ export class CmCore {
 
   // Output
 
-  /** The next effect, or undefined. */
   pollEffect(): IbCmEffect | undefined {
     const effect = this.#effects[this.#polled];
     if (effect !== undefined) {

@@ -10,7 +10,6 @@ export interface ListenScope {
   readonly family: 4 | 6 | undefined;
 }
 
-/** A request without an answer yet. */
 interface PendingRequest {
   listener: CmListener | undefined;
 }
@@ -19,7 +18,6 @@ interface PendingRequest {
 export class CmListener {
   readonly serviceId: number;
   readonly scope: ListenScope;
-  /** How many requests may be pending. */
   readonly backlog: number;
   /** Requests without an answer yet. */
   readonly pending = new Set<PendingRequest>();

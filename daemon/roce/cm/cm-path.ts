@@ -26,7 +26,6 @@ export interface CmPath {
   readonly packetLifeTime: number;
 }
 
-/** A GID as a map key. */
 export function gidKey(gid: Uint8Array): string {
   return gid.join('.');
 }
@@ -46,7 +45,6 @@ export function ownerOf(gid: Uint8Array): string {
   return gidKey(isIPv4(gid) ? gid : gid.subarray(0, IPV6_PREFIX_BYTES));
 }
 
-/** True if both GIDs are equal. */
 export function sameGid(a: Uint8Array, b: Uint8Array): boolean {
   return a.length === b.length && a.every((byte, index) => byte === b[index]);
 }

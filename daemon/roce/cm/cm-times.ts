@@ -28,7 +28,6 @@ const TIMEWAIT_MAX = 24;
 const ACK_TIMEOUT_MAX = 31;
 const UNIT_MICROS = 4.096;
 
-/** The time that an exponent stands for. */
 export function exponentMicros(exponent: number): Micros {
   return UNIT_MICROS * 2 ** exponent;
 }

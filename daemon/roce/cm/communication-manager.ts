@@ -361,7 +361,6 @@ export class CommunicationManager {
 
   // Outputs
 
-  /** The next effect, or undefined. */
   pollEffect(): IbCmEffect | undefined {
     return this.#core.pollEffect();
   }

@@ -166,7 +166,6 @@ export class MessageHandlers {
     this.#refuse(message, arrival, RejectReason.invalidServiceId);
   }
 
-  /** A repeated request, whose connection exists. */
   #handleKnownReq(known: CmConnection, message: Message<'REQ'>, arrival: MadArrival): void {
     const core = this.#core;
     const { transaction } = message;
@@ -423,7 +422,6 @@ export class MessageHandlers {
     this.#core.forget(connection);
   }
 
-  /** The connection that a REJ is about. */
   #rejectedBy({ fields }: Message<'REJ'>, { sourceGid }: MadArrival): CmConnection | undefined {
     const { table } = this.#core;
     const { remoteCommId, localCommId, reason, message } = fields;

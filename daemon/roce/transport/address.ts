@@ -7,7 +7,6 @@ export function addressAddHi(hi: number, lo: number, offset: number): number {
   return (hi + (lo + offset >= WORD ? 1 : 0)) >>> 0;
 }
 
-/** Low half of the sum. */
 export function addressAddLo(lo: number, offset: number): number {
   return (lo + offset) >>> 0;
 }

@@ -16,7 +16,6 @@ import type { PacketWire } from './packet-wire.ts';
 const WAITING_MAX = 4096;
 const SEND_ONLY = Service.ud | PacketOperation.sendOnly;
 
-/** The owner of the port's general services. */
 interface ManagementUser {
   /** Handles a MAD of another port and keeps its bytes. The GIDs are valid during the call. */
   handleMad(mad: Uint8Array, sourceGid: Uint8Array, destGid: Uint8Array): void;
@@ -56,7 +55,6 @@ export class ManagementWire implements PacketWire {
     return this.#psn;
   }
 
-  /** MADs not sent yet. */
   get waiting(): number {
     return this.#waiting.length;
   }

@@ -43,7 +43,6 @@ export class Pacing {
     return this.#patience;
   }
 
-  /** Notes the first transmission of a packet. */
   sent(psn: number, now: Micros): void {
     if (this.#sample !== NONE) return;
     this.#sample = psn;

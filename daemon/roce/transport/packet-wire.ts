@@ -17,7 +17,6 @@ export interface TransportFailure {
   readonly failure: WireFailure;
 }
 
-/** The wire of one queue pair. */
 export interface PacketWire extends ProgramWire {
   /**
    * Limits unacknowledged packets to `windowPackets`, and to fewer after losses: for a network that drops
@@ -34,8 +33,8 @@ export interface PacketWire extends ProgramWire {
   handleInputEnd(now: Micros): void;
   /**
    * Answers the request that is due with this syndrome of a NAK instead of carrying it out: an
-   * injected fault. It fails where a NAK for that reason ends a connection. A wire that answers
-x
+   * injected fault. It fails where a NAK for that reason ends a connection. A wire that
+   * answers nothing does not implement it.
    */
   refuse?(syndrome: number): void;
   // Outputs

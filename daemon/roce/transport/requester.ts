@@ -443,7 +443,6 @@ export class Requester {
     return psn === this.#unackedPsn || this.#acknowledge(addPsn(psn, -1), now);
   }
 
-  /** Completes the oldest message. */
   #endOldest(): void {
     this.#messages.shift();
     if (this.#cursor > 0) this.#cursor -= 1;

@@ -49,7 +49,6 @@ const ALL_ONES = 0xffff_ffff;
 const Open = { none: 0, send: 1, write: 2 } as const;
 type Open = (typeof Open)[keyof typeof Open];
 
-/** The NAK for a denied access. */
 function accessNak(refusal: AccessRefusal): NakCode {
   if (refusal === AccessRefusal.notPermitted || refusal === AccessRefusal.misaligned)
     return NakCode.invalidRequest;

@@ -47,7 +47,6 @@ const OPERATIONS: Readonly<Partial<Record<OutboundKind, Operations>>> = {
   [OutboundKind.writeWithImmediate]: WRITE_IMMEDIATE,
 };
 
-/** True for a Send or Write. */
 export function isSegmented(kind: OutboundKind): boolean {
   return OPERATIONS[kind] !== undefined;
 }
@@ -98,7 +97,6 @@ export function writeSegment(
   return packetBytes(packet);
 }
 
-/** Writes the zeros that pad a payload. */
 export function padPayload(target: Uint8Array, end: number, size: number): void {
   for (let index = 0; index < paddingBytes(size); index += 1) target[end + index] = 0;
 }

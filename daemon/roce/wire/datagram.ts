@@ -42,7 +42,6 @@ interface Datagram {
   packetLength: number;
 }
 
-/** A record to reuse. */
 export function makeDatagram(): Datagram {
   return {
     sourceGid: new Uint8Array(GID_BYTES),
@@ -57,7 +56,6 @@ export function makeDatagram(): Datagram {
   };
 }
 
-/** Why `parseDatagram` rejected a datagram. */
 export const DatagramRefusal = {
   none: 0,
   /** Shorter than its headers, a base transport header and an ICRC, or than its own lengths. */

@@ -11,7 +11,6 @@
 const POLYNOMIAL = 0xedb88320;
 /** The bits after the 16 of the identification must be zero. */
 const CHECKED = 0xffff_0000;
-/** Bits of a length. */
 const LENGTH_BITS = 13;
 
 /** Multiplies by the inverse of the polynomial's unknown: undoes one zero bit. */

@@ -13,7 +13,6 @@ export const GSI_QKEY = 0x8001_0000;
 
 const BASE_VERSION = 1;
 
-/** The fields of the common header. */
 interface MadHeader {
   readonly managementClass: number;
   readonly classVersion: number;

@@ -40,7 +40,6 @@ export const PacketOperation = {
 } as const;
 export type PacketOperation = (typeof PacketOperation)[keyof typeof PacketOperation];
 
-/** Bits of `opcodeTraits`. */
 export const Trait = {
   /** The packet starts a message: "first" or "only". */
   starts: 1 << 0,
@@ -173,12 +172,10 @@ export function headerBytes(opcode: number): number {
   return HEADER_BYTES[opcode] ?? 0;
 }
 
-/** `Service` bits of an opcode. */
 export function serviceOf(opcode: number): number {
   return opcode & SERVICE_MASK;
 }
 
-/** `PacketOperation` bits of an opcode. */
 export function operationOf(opcode: number): number {
   return opcode & ~SERVICE_MASK;
 }

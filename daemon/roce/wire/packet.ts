@@ -88,7 +88,6 @@ export interface Packet {
   payloadLength: number;
 }
 
-/** A record to reuse. */
 export function makePacket(): Packet {
   return {
     opcode: 0,

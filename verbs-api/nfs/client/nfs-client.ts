@@ -39,7 +39,6 @@ export class NfsError extends Error {
   }
 }
 
-/** MOUNT was rejected. */
 export class MountError extends Error {
   override readonly name = 'MountError';
   readonly status: MountStatus;
@@ -50,14 +49,12 @@ export class MountError extends Error {
   }
 }
 
-/** How to connect to a server. */
 interface NfsClientOptions {
   readonly host: string;
   /** NFS over RDMA port. */
   readonly port: number;
   /** TCP port of MOUNT. Default: from the host's port mapper, else the usual one. */
   readonly mountPort?: number;
-  /** Wire options of the RDMA connection. */
   readonly wire?: WireOptions;
 }
 
@@ -66,7 +63,6 @@ export interface RemoteFile {
   readonly attributes: Attributes3;
 }
 
-/** A name in a directory. */
 export interface RemoteEntry {
   readonly name: Uint8Array;
   readonly attributes: Attributes3 | undefined;
@@ -88,7 +84,6 @@ const GIDS_MAX = 16;
 type Procedures = (typeof NFS3)['procedures'];
 type OkOf<R> = R extends { readonly status: 0; readonly ok: infer O } ? O : never;
 
-/** This process's user, as an AUTH_SYS credential. */
 export function ownCredential(): Credential {
   return {
     flavor: 'sys',
@@ -126,7 +121,6 @@ export class NfsClient implements AsyncDisposable {
     return new NfsClient(rpc, options, credential);
   }
 
-  /** Ends the connection. */
   close(): Promise<void> {
     return this.#rpc.close();
   }
@@ -279,8 +273,7 @@ export class NfsClient implements AsyncDisposable {
   }
 
   /**
-   * The mode of the regular file at `path`, or the default for a new one. `NfsError` for another
-   * type.
+   * The mode of the regular file at `path`, or the default for a new one. `NfsError` for another type.
    */
   async #modeToKeep(path: string): Promise<number> {
     try {

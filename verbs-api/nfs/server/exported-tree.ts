@@ -2,11 +2,10 @@
  * The exported directory, and the only access to files in it.
  *
  * The kernel never gets a path of more than one name: a file is reached through a descriptor of its
- * parent, as `/proc/self/fd/N/NAME`, and the last name is never followed as a link. So no link can
- * lead out of the directory, regardless of who creates it and when. `..` is not passed to the kernel
- * either. A directory moved out of the tree is detected, since a descriptor shows where its file is
- * now; where system calls may block, this is checked before each of them and after those that return
- * something.
+ * parent, as `/proc/self/fd/N/NAME`, and the last name is never followed as a link. So no link can lead
+ * out of the directory, regardless of who creates it and when. `..` is not passed to the kernel either.
+ * A directory moved out of the tree is detected, since a descriptor shows where its file is now; where
+ * system calls may block, this is checked before each of them and after those that return something.
  */
 import { timingSafeEqual } from 'node:crypto';
 import {
@@ -241,15 +240,13 @@ export class ExportedTree {
     if (node !== this.root) visit.hold(this.#descriptors.use(node.id, 'path'));
   }
 
-  /** Closes every descriptor. */
   close(): void {
     this.#descriptors.close();
     closeSync(this.#rootFd);
   }
 
   /**
-   * The node of a handle; a handle that we issued and still have is compared rather than
-   * recomputed.
+   * The node of a handle; a handle that we issued and still have is compared rather than recomputed.
    */
   #open(handle: Uint8Array): number {
     const claimed = claimedNode(handle);

@@ -37,7 +37,6 @@ const NEW_FILE =
   constants.O_EXCL |
   constants.O_NOFOLLOW |
   constants.O_NONBLOCK;
-/** Default mode of a new file. */
 const FILE_MODE = 0o644;
 const OPENING_MODE = 0o600;
 const DIRECTORY_MODE = 0o777;

@@ -1,7 +1,6 @@
 /** NFS failures, and the mapping of failed system calls to status codes (RFC 1813 §2.6). */
 import { type Nfs3Error, Nfs3Status } from '../nfs3/constants.ts';
 
-/** An operation failed with this status. */
 export class NfsFailure extends Error {
   override readonly name = 'NfsFailure';
   readonly status: Nfs3Error;

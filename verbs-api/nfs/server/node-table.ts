@@ -4,7 +4,6 @@
  */
 import { type BigIntStats, statSync } from 'node:fs';
 
-/** A file that a handle refers to. */
 export interface FileNode {
   readonly id: number;
   readonly dev: bigint;

@@ -16,7 +16,6 @@ export const READ = 4;
 export const WRITE = 2;
 export const EXECUTE = 1;
 
-/** A user and its groups. */
 export interface Identity {
   readonly uid: number;
   readonly gids: readonly number[];
@@ -38,7 +37,6 @@ export function squashed({ uid, gids }: Identity): Identity {
   return gids.includes(0) ? { uid, gids: gids.filter((gid) => gid !== 0) } : { uid, gids };
 }
 
-/** The identity of the server's process. */
 export function ownIdentity(): Identity {
   const gids = process.getgroups?.() ?? [];
   return { uid: process.geteuid?.() ?? 0, gids: [process.getegid?.() ?? 0, ...gids] };
@@ -94,8 +92,7 @@ export function demandUnsticky(
 }
 
 /**
- * The bits of `wanted` (`Access3`) that the caller has and the server can perform (RFC 1813
- * §3.3.4).
+ * The bits of `wanted` (`Access3`) that the caller has and the server can perform (RFC 1813 §3.3.4).
  */
 export function grantedAccess(
   wanted: number,

@@ -38,7 +38,6 @@ export class ServedExport {
   readonly lister: DirectoryLister;
   readonly duplicates = new DuplicateCache();
   readonly #locks = new ChangeLocks();
-  /** The identity of the server's process. */
   readonly server: Identity = ownIdentity();
   #writeVerifier = randomBytes(VERIFIER_BYTES);
 
@@ -186,7 +185,6 @@ export class ServedExport {
     return runSteps(visiting(run));
   }
 
-  /** Closes every file. */
   close(): void {
     this.tree.close();
   }

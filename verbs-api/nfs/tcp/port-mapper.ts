@@ -3,7 +3,6 @@ import type { Credential } from '#verbs-api/rpcrdma/core/credential';
 import { defineProcedure, defineProgram } from '#verbs-api/rpcrdma/core/program';
 import { TcpRpcClient } from './tcp-rpc-client.ts';
 
-/** A program on a transport. */
 interface Mapping {
   readonly program: number;
   readonly version: number;

@@ -18,7 +18,6 @@ import { emitRecord, RecordAssembler } from './record-marking.ts';
 const REPLY_MAX_BYTES = 4 << 20;
 const TIMEOUT_MS = 10_000;
 
-/** A connection to a server. */
 export class TcpRpcClient implements AsyncDisposable {
   readonly #socket: Socket;
   readonly #credential: Credential;
@@ -88,7 +87,6 @@ export class TcpRpcClient implements AsyncDisposable {
     return result as ResultOf<P['procedures'][K]>;
   }
 
-  /** Ends the connection. */
   async close(): Promise<void> {
     this.#socket.destroy();
   }

@@ -16,7 +16,6 @@ export class CreditWindow {
     return this.#requested;
   }
 
-  /** The latest grant. */
   get granted(): number {
     return this.#granted;
   }
@@ -36,7 +35,6 @@ export class CreditWindow {
     this.#requested = credits;
   }
 
-  /** A call was sent. */
   take(): void {
     this.#inFlight += 1;
   }

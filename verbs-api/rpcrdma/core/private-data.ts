@@ -11,7 +11,6 @@
 
 /** The format identifier. */
 const PRIVATE_DATA_FORMAT = 0xf6ab0e18;
-/** Bytes of the message. */
 const PRIVATE_DATA_BYTES = 8;
 /** The inline threshold that every peer supports (RFC 8166 §3.3.3). */
 const DEFAULT_INLINE_BYTES = 1024;
@@ -27,7 +26,6 @@ export interface ConnectionTerms {
   readonly remoteInvalidation: boolean;
   /** Bytes of its largest Send, including the header: a multiple of 1024. */
   readonly sendBytes: number;
-  /** Bytes of its receive buffers. */
   readonly receiveBytes: number;
 }
 

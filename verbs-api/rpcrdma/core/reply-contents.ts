@@ -7,9 +7,8 @@ import type { MessageHeader, PaddedHeader } from './transport-header.ts';
 import { wordAt } from './xdr-reader.ts';
 
 /**
- * The reply that these headers and `payload` describe, or the failure of a reply that does not fit
- * the memory which its call opened. `payload` is the message that was pulled, for one with a read
- * list.
+ * The reply that these headers and `payload` describe, or the failure of a reply that does not fit the
+ * memory which its call opened. `payload` is the message that was pulled, for one with a read list.
  */
 export function replyContents(
   header: MessageHeader | PaddedHeader,

@@ -85,7 +85,6 @@ export class Requester {
   #connection: Connection = { type: 'idle' };
   #failedConnects = 0;
   #nextDeadlineMs = Number.POSITIVE_INFINITY;
-  /** Number of messages sent. */
   #sequence = 0;
   /**
    * RDMA_DONEs that are still to be sent or may still occupy a receive of the server: XID →
@@ -325,7 +324,6 @@ export class Requester {
 
   // Outputs
 
-  /** The next action, or undefined. */
   pollEffect(): RequesterEffect | undefined {
     return this.#effects.shift();
   }

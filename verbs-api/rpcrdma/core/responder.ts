@@ -1,11 +1,10 @@
 /**
- * The responder's side of a connection (RFC 8166 §3 and §4, with RFC 5666 where the options say
- * so): which messages are calls, what must be read before a call can be executed, and how its reply
- * travels.
+ * The responder's side of a connection (RFC 8166 §3 and §4, with RFC 5666 where the options say so):
+ * which messages are calls, what must be read before a call can be executed, and how its reply travels.
  *
- * Inputs are methods; `pollEffect` returns the resulting actions in order, then undefined. Time is
- * in milliseconds of any monotonic clock. Discard the responder when the connection ends: it keeps
- * no state beyond it.
+ * Inputs are methods; `pollEffect` returns the resulting actions in order, then undefined. Time is in
+ * milliseconds of any monotonic clock. Discard the responder when the connection ends: it keeps no
+ * state beyond it.
  */
 import { type ReadChunk, ReadChunkSource, readChunksOf, writeChunksError } from './chunks.ts';
 import type { InlineThresholds } from './private-data.ts';
@@ -221,7 +220,6 @@ export class Responder {
 
   // Outputs
 
-  /** The next action, or undefined. */
   pollEffect(): ResponderEffect | undefined {
     return this.#effects.shift();
   }

@@ -5,7 +5,6 @@ import { setUint64 } from '#daemon/kernel/struct-fields';
 /** u64 offset, u32 bytes in whole pages, u32 zero. */
 export const MMINFO_BYTES = 16;
 
-/** Writes the mapping of a ring. */
 export function putMmInfo(target: DataView, at: number, ring: Ring): void {
   setUint64(target, at, ring.key);
   target.setUint32(at + 8, Math.ceil(ring.mappedBytes / PAGE_BYTES) * PAGE_BYTES, true);
