@@ -34,6 +34,7 @@ import { GRANTS, type MessageWindow, RECEIVE_IDS } from './message-window.ts';
 import { BYTES_OR_SGE, PAYLOAD, REMOTE, TARGET } from './signatures.ts';
 import { type Stage, StagingMemory } from './staging-memory.ts';
 
+/** How a connection ended. */
 export interface Ending {
   /**
    * `closedHere`: by `close`. `closed`: gracefully, by the peer or by `id.disconnect`. `aborted`: by
@@ -42,6 +43,7 @@ export interface Ending {
   readonly kind: 'closedHere' | 'closed' | 'aborted';
   /** undefined unless aborted. A native device reports none: its driver does not say. */
   readonly error: ErrnoCode | undefined;
+  /** One readable line. */
   readonly text: string;
 }
 
@@ -82,6 +84,7 @@ interface Job<T> {
   /** The request needs a credit of the peer. */
   readonly spends: boolean;
   readonly waiter: Waiter<T>;
+  /** Staging memory. */
   stage: Stage | undefined;
   /** The staging memory is being allocated. */
   staging: Promise<void> | undefined;

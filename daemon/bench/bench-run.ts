@@ -2,12 +2,12 @@
 import { loadavg } from 'node:os';
 import { failureText, untilAborted, usageFailure } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
-import { machineFacts } from './machine.ts';
 import type { Measurement } from './measurement.ts';
 import { MEASUREMENTS } from './measurements.ts';
 import {
   type BenchReport,
   type Failed,
+  machineFacts,
   type Result,
   summarise,
   type Unmeasured,

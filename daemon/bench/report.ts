@@ -1,10 +1,9 @@
 /** The results of a run: medians, ratios, verdicts, and the table. */
-import { tableLines } from '../console/output.ts';
-import type { MachineFacts } from './machine.ts';
-import type { Measurement, Target } from './measurement.ts';
-import { median, readable } from './statistics.ts';
 
-/** A series of rounds. */
+import { availableParallelism, cpus, release } from 'node:os';
+import { tableLines } from '../console/output.ts';
+import type { Measurement, Target } from './measurement.ts';
+
 interface Series {
   readonly median: number;
   readonly rounds: readonly number[];
@@ -56,7 +55,6 @@ export interface BenchReport extends MachineFacts {
   /** Load of the machine in the minute before the run: other work affects every result. */
   readonly loadBefore: number;
   readonly rounds: number;
-  /** How long the run took. */
   readonly seconds: number;
   readonly results: readonly Result[];
   /** Measurements and baselines that this machine cannot make. */
@@ -212,4 +210,40 @@ export function skippedLines(unmeasured: readonly Unmeasured[]): string[] {
         : `${name} was not compared with ${against}: ${missing}`,
     ),
   ];
+}
+
+/** The median; for an even count, the mean of the middle two. RangeError for no values. */
+export function median(values: readonly number[]): number {
+  const sorted = [...values].sort((left, right) => left - right);
+  const middle = sorted.length >> 1;
+  const upper = sorted[middle];
+  if (upper === undefined) throw new RangeError('no values have no median');
+  if (sorted.length % 2 === 1) return upper;
+  const lower = sorted[middle - 1];
+  return lower === undefined ? upper : (lower + upper) / 2;
+}
+
+/** `value` with about three significant digits and a thousands separator. */
+export function readable(value: number): string {
+  const magnitude = Math.abs(value);
+  const digits = magnitude >= 100 ? 0 : magnitude >= 10 ? 1 : 2;
+  const [whole = '', fraction] = value.toFixed(digits).split('.');
+  const grouped = whole.replace(/\B(?=([0-9]{3})+$)/g, ',');
+  return fraction === undefined ? grouped : `${grouped}.${fraction}`;
+}
+
+export interface MachineFacts {
+  readonly node: string;
+  readonly kernel: string;
+  readonly cpu: string;
+  readonly cores: number;
+}
+
+export function machineFacts(): MachineFacts {
+  return {
+    node: process.version,
+    kernel: release(),
+    cpu: cpus()[0]?.model ?? 'unknown',
+    cores: availableParallelism(),
+  };
 }

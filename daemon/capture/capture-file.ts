@@ -5,9 +5,17 @@
  * Supports both byte orders, micro- and nanoseconds, and multiple sections and interfaces. Skips
  * blocks without packets. The file is untrusted: lengths are checked before anything is buffered.
  */
-import { CaptureError } from './capture-error.ts';
+export class CaptureError extends Error {
+  override readonly name = 'CaptureError';
+  /** Offset in the file, in bytes. */
+  readonly offset: number;
 
-/** A packet of a capture. */
+  constructor(text: string, offset: number) {
+    super(`${text} at byte ${offset}`);
+    this.offset = offset;
+  }
+}
+
 export interface CapturedPacket {
   /** Nanoseconds since 1970, or since the recorder's own epoch. */
   readonly timeNanos: bigint;

@@ -7,9 +7,11 @@ import type { QueuePairName } from '#contract/protocol/tap-records';
 
 /** The two ends of a link, seen from this side. */
 export interface LinkAddresses {
+  /** Address of this end, as text. */
   readonly localAddress: string;
   /** TCP port of this end. */
   readonly localPort: number;
+  /** Address of the peer, as text. */
   readonly remoteAddress: string;
   /** TCP port of the peer. */
   readonly remotePort: number;
@@ -53,6 +55,7 @@ export interface PacketTap {
   packet(packet: TappedPacket): void;
 }
 
+/** Watches the traffic of a host. */
 export interface CaptureTap {
   /** Packets; without it, they are not watched. */
   readonly packets?: PacketTap;

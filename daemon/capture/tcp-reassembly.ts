@@ -2,14 +2,13 @@
  * Reassembles one direction of a TCP connection by sequence number (RFC 9293 §3.4). Late, repeated
  * and partial segments yield the bytes as the receiver saw them.
  */
-import { AheadSegments, distance, HALF } from './ahead-segments.ts';
+import { BinaryHeap } from './binary-heap.ts';
 
 /** Maximum bytes stored while an earlier segment is missing; receive windows are seldom larger. */
 export const AHEAD_MAX_BYTES = 8 * 1024 * 1024;
 /** Maximum segments stored, in case they carry almost nothing. */
 const AHEAD_MAX_COUNT = 16_384;
 
-/** Delivers bytes in order, each once. */
 export class TcpReassembly {
   #next: number;
   readonly #ahead = new AheadSegments();
@@ -86,4 +85,51 @@ export class TcpReassembly {
     this.#ahead.clear();
     this.#aheadBytes = 0;
   }
+}
+
+/** Half of the sequence numbers: a larger distance ahead counts as a negative one. */
+const HALF = 0x8000_0000;
+
+/** Distance between sequence numbers, modulo 2^32; negative if `to` precedes `from`. */
+function distance(from: number, to: number): number {
+  const forward = (to - from) >>> 0;
+  return forward < HALF ? forward : forward - 2 * HALF;
+}
+
+interface AheadSegment {
+  readonly sequence: number;
+  /** Counts arrivals: of two with the same number, the first comes first. */
+  readonly order: number;
+  readonly bytes: Uint8Array;
+}
+
+/** All numbers must lie within half of the sequence space. */
+class AheadSegments {
+  readonly #segments = new BinaryHeap(precedes);
+  #order = 0;
+
+  get count(): number {
+    return this.#segments.count;
+  }
+
+  get first(): AheadSegment | undefined {
+    return this.#segments.first;
+  }
+
+  push(sequence: number, bytes: Uint8Array): void {
+    this.#segments.push({ sequence, order: this.#order++, bytes });
+  }
+
+  pop(): void {
+    this.#segments.pop();
+  }
+
+  clear(): void {
+    this.#segments.clear();
+  }
+}
+
+function precedes(left: AheadSegment, right: AheadSegment): boolean {
+  const apart = distance(left.sequence, right.sequence);
+  return apart > 0 || (apart === 0 && left.order < right.order);
 }

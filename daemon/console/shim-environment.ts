@@ -1,11 +1,10 @@
 /** The environment in which unmodified rdma-core programs find the emulated devices. */
-import { existsSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join, resolve } from 'node:path';
 import { ALLOW_DAEMON_VARIABLE } from '#verbs-api/client/daemon-trust';
 import { sysfsPath } from '../kernel/sysfs-tree.ts';
 import { CommandFailure } from './failure.ts';
 import { PRELOAD_FIX, preloadPath, suppressionsPath, type Variables } from './preload-library.ts';
-import { rdmaCmDevice } from './rdma-cm-device.ts';
 
 /** gcc's address sanitizer ends a program if any library is loaded before its runtime. */
 const MUST_COME_FIRST = /^libasan\.so(?:\.\d+)*$/;
@@ -100,4 +99,29 @@ export function exportLines(variables: Readonly<Record<string, string>>): string
 
 function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
+
+/**
+ * The first device that connects by rdma_cm, if the first device of the tree does not: programs that
+ * use the first one then need its name. Also undefined if the tree cannot be read.
+ */
+function rdmaCmDevice(sysfs: string): string | undefined {
+  const verbs = join(sysfs, 'class/infiniband_verbs');
+  try {
+    const nodes = readdirSync(verbs).filter((name) => /^uverbs\d+$/.test(name));
+    nodes.sort((a, b) => numberOf(a) - numberOf(b));
+    const names = nodes.map((node) => readFileSync(join(verbs, node, 'ibdev'), 'utf8').trim());
+    const connected = names.findIndex((name) => {
+      if (!/^[\w.-]{1,63}$/.test(name)) return false;
+      const type = readFileSync(join(sysfs, 'class/infiniband', name, 'node_type'), 'utf8');
+      return type.trim() === '4: RNIC';
+    });
+    return connected > 0 ? names[connected] : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+function numberOf(node: string): number {
+  return Number(node.slice('uverbs'.length));
 }

@@ -36,6 +36,7 @@ import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { socketPair } from '#native-bridge/libc/unix-socket';
 import type { TapHub } from '../capture/tap-hub.ts';
 import type { WorkHub } from '../capture/work-hub.ts';
+import { programName } from '../clients/client-identity.ts';
 import { CommandShares } from '../clients/command-pace.ts';
 import { ProgramConnection } from '../clients/connection.ts';
 import { DescriptorsInFlight } from '../clients/descriptors-in-flight.ts';
@@ -45,7 +46,6 @@ import { EndedClients } from '../clients/objects/ended-clients.ts';
 import { EndingOwners } from '../clients/objects/ending-owners.ts';
 import type { ObjectWindow } from '../clients/objects/object-window.ts';
 import type { ClientQuotas } from '../clients/objects/quotas.ts';
-import { programName } from '../clients/program-name.ts';
 import { isTrusted } from '../clients/trusted-user.ts';
 import { inSlices } from '../host/slices.ts';
 import { noteWork } from '../host/turn-note.ts';
@@ -59,7 +59,6 @@ import type { ControlClient, SecondaryRole } from './control-client.ts';
 import { listenAtPlace } from './socket-place.ts';
 import type { ClientContext } from './verbs/client-context.ts';
 
-/** Bytes read from a connection at once. */
 const READ_BYTES = 64 * 1024;
 /** Unfinished operations that one admin connection may have at a time. */
 const PENDING_OPERATIONS_MAX = 16;
@@ -101,9 +100,7 @@ interface IpcServerOptions {
   readonly log: IpcLog;
   /** Loads what devices need for their first client; may be called again. Default: nothing. */
   readonly prepare?: () => Promise<void>;
-  /** Source of connection traffic for watchers. */
   readonly taps: TapHub;
-  /** Source of device work for watchers. */
   readonly work: WorkHub;
   /** Records what clients are refused. */
   readonly refusals: Refusals;

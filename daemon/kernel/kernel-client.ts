@@ -1,16 +1,16 @@
 /** A program that uses the emulated kernel: its identity, its objects and its quotas. */
+
+import { readFileSync } from 'node:fs';
 import type { ClientStatus } from '#contract/protocol/ipc-admin';
 import { judge } from '#daemon/lint/advice';
 import type { Advice, Findings, LintedProgram } from '#daemon/lint/findings';
 import type { Refusals } from '#daemon/refusals/refusals';
 import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { ClientIdentity } from '../clients/client-identity.ts';
-import { isExiting } from '../clients/exiting-process.ts';
 import type { OwnReport } from '../clients/objects/failure-report.ts';
 import { type ClientQuotas, QuotaLedger } from '../clients/objects/quotas.ts';
 import { rightsOf, type UserRights } from '../clients/objects/user-rights.ts';
 
-/** The daemon's records about programs. */
 interface ClientRecords {
   readonly refusals?: Refusals | undefined;
   readonly findings?: Findings | undefined;
@@ -72,5 +72,15 @@ export class KernelClient extends ClientIdentity {
   #linted(device: string): LintedProgram {
     const { program, credentials, usesCm } = this;
     return { pid: credentials.pid, program, device, script: false, usesCm };
+  }
+}
+
+/** True if the process has no memory. False if that cannot be determined. */
+export function isExiting(pid: number): boolean {
+  if (pid === 0) return false;
+  try {
+    return readFileSync(`/proc/${pid}/statm`, 'latin1').startsWith('0 ');
+  } catch {
+    return false;
   }
 }

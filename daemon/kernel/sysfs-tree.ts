@@ -7,7 +7,7 @@ import { existsSync, lstatSync, mkdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { AsyncEventType } from '#contract/verbs/enums';
 import { type HostAddress, hostAddresses, primaryAddress } from '#daemon/host/host-addresses';
-import type { DeviceAsyncEvent } from '#daemon/host/served-device';
+import type { DeviceAsyncEvent, ServedDevice } from '#daemon/host/served-device';
 import type { DeviceDirectory } from '../clients/objects/device-directory.ts';
 import type { DeviceEventSink } from '../clients/objects/event-router.ts';
 import { placeFailure } from '../clients/own-place.ts';
@@ -18,7 +18,6 @@ import {
   PORT_STATES,
   RDMA_CM_NUMBER,
 } from './nldev/devices.ts';
-import { CounterFiles } from './sysfs-counters.ts';
 import { replaceFile, writeFiles } from './sysfs-files.ts';
 
 /** Readable by other users' programs, if the daemon serves them. */
@@ -185,4 +184,47 @@ export function removeSysfs(directory: string): void {
 
 function numberText({ major, minor }: DeviceNumber): string {
   return `${major}:${minor}`;
+}
+
+const INTERVAL_MS = 1000;
+
+/** Keeps the `hw_counters` of RoCE devices up to date; `iwarpd status` has the current values. */
+class CounterFiles {
+  readonly #directory: string;
+  readonly #devices: readonly Pick<ServedDevice, 'name' | 'hwCounters'>[];
+  /** Values as last written, by path. */
+  readonly #written = new Map<string, number>();
+  readonly #timer: NodeJS.Timeout | undefined;
+
+  /** `directory` contains the tree, with every counter at 0. */
+  constructor(directory: string, devices: readonly Pick<ServedDevice, 'name' | 'hwCounters'>[]) {
+    this.#directory = directory;
+    this.#devices = devices.filter(({ hwCounters }) => hwCounters !== undefined);
+    if (this.#devices.length === 0) return;
+    this.#timer = setInterval(() => this.#update(), INTERVAL_MS);
+    // Must not keep the daemon running.
+    this.#timer.unref();
+  }
+
+  /** Stops updating; the files stay. */
+  close(): void {
+    clearInterval(this.#timer);
+  }
+
+  #update(): void {
+    try {
+      for (const { name, hwCounters = {} } of this.#devices) {
+        const folder = `class/infiniband/${name}/ports/1/hw_counters`;
+        for (const [counter, value] of Object.entries(hwCounters)) {
+          const path = `${folder}/${counter}`;
+          if ((this.#written.get(path) ?? 0) === value) continue;
+          replaceFile(this.#directory, path, String(value));
+          this.#written.set(path, value);
+        }
+      }
+    } catch {
+      // The tree was removed, by the stopping daemon or another process.
+      this.close();
+    }
+  }
 }

@@ -3,8 +3,8 @@ import type { DaemonHealth, EndedProcess } from '#contract/protocol/ipc-admin';
 import { copyGuard, STALL_LIMIT_MS } from '#native-bridge/libc/copy-guard';
 import { reserveDescriptors } from '#native-bridge/libc/descriptor-limit';
 import { SharedMemory } from '#native-bridge/libc/shared-memory';
+import { programName } from '../clients/client-identity.ts';
 import { DaemonBudget } from '../clients/objects/daemon-budget.ts';
-import { programName } from '../clients/program-name.ts';
 import type { DaemonConfig } from './config.ts';
 import {
   daemonLimits,

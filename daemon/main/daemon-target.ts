@@ -36,11 +36,9 @@ import { inSlices } from '../host/slices.ts';
 import type { IpcServer } from '../ipc/ipc-server.ts';
 import type { Refusals } from '../refusals/refusals.ts';
 import type { DaemonConfig } from './config.ts';
-import { listRefusals } from './refusal-waits.ts';
 import type { TraceSamples } from './trace-samples.ts';
 import { VERSION } from './version.ts';
 
-/** The hosts of a daemon's devices. */
 interface Hosts {
   readonly host: RnicHost;
   readonly native: DeviceHost | undefined;
@@ -249,7 +247,6 @@ function portState(device: Pick<ServedDevice, 'port'>): PortAttributes['state'] 
   }
 }
 
-/** Adds the destination of each queue pair. */
 async function withPeers(qps: readonly QPSummary[], host: RnicHost): Promise<QPSummary[]> {
   const named: QPSummary[] = [];
   /** Indices of the queue pairs without a destination, by number, by device. */
@@ -289,4 +286,33 @@ function summaryOfPeer({ destQpn, gid, peerDevice }: PacketDestination) {
 
 function holdsObjects({ usage }: ClientStatus): boolean {
   return Object.values(usage.objects).some((count) => count > 0);
+}
+
+/**
+ * The matching refusals; if there are none, waits up to `filter.waitMs` for the first. Rejects with
+ * EBUSY if too many requests wait.
+ */
+async function listRefusals(
+  refusals: Refusals,
+  filter: RefusalFilter,
+  uid: number | undefined,
+): Promise<RefusalList> {
+  const now = refusals.list(filter, uid);
+  const { waitMs = 0 } = filter;
+  if (now.refusals.length > 0 || waitMs === 0) return now;
+  let stop: (() => void) | undefined;
+  let timer: NodeJS.Timeout | undefined;
+  try {
+    await new Promise<void>((resolve) => {
+      timer = setTimeout(resolve, waitMs);
+      stop = refusals.watch(({ number }) => {
+        if (refusals.list({ ...filter, after: number - 1 }, uid).refusals.length > 0) resolve();
+      });
+      if (stop === undefined) throw new VerbsError('EBUSY', 'too many requests wait for refusals');
+    });
+  } finally {
+    clearTimeout(timer);
+    stop?.();
+  }
+  return refusals.list(filter, uid);
 }

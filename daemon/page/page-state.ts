@@ -8,8 +8,39 @@ import type {
 import type { FaultStatus } from '#contract/protocol/faults';
 import type { DaemonStatus } from '#contract/protocol/ipc-admin';
 import type { Refusal } from '#contract/protocol/refusals';
-import { Store } from './store.ts';
 import type { Sample } from './timeline-layout.ts';
+
+/** Holds a state whose parts are replaced, never mutated. */
+class Store<S extends object> {
+  #state: S;
+  readonly #listeners = new Set<(state: S) => void>();
+
+  constructor(initial: S) {
+    this.#state = initial;
+  }
+
+  get state(): Readonly<S> {
+    return this.#state;
+  }
+
+  /** Replaces some parts and notifies subscribers. */
+  update(changes: Partial<S>): void {
+    this.#state = { ...this.#state, ...changes };
+    for (const listener of this.#listeners) listener(this.#state);
+  }
+
+  /** Calls `show` now, and whenever the result of `select` changes. */
+  watch<P>(select: (state: Readonly<S>) => P, show: (part: P) => void): void {
+    let shown = select(this.#state);
+    show(shown);
+    this.#listeners.add((state) => {
+      const part = select(state);
+      if (Object.is(part, shown)) return;
+      shown = part;
+      show(part);
+    });
+  }
+}
 
 /** The state of the connection to the daemon. */
 export type PageLink =
@@ -18,7 +49,6 @@ export type PageLink =
   | { readonly phase: 'lost'; readonly since: number; readonly reason: string }
   | { readonly phase: 'denied'; readonly reason: string };
 
-/** The available lists of objects. */
 export type ListName = 'qps' | 'connections' | 'cqs' | 'mrs' | 'clients';
 
 /** The last refusals, oldest first, of the total when they were requested. */
@@ -30,7 +60,6 @@ interface RecentRefusals {
 export interface PageState {
   readonly link: PageLink;
   readonly status: DaemonStatus | undefined;
-  /** The visible list and its rows. */
   readonly list: ListName;
   readonly qps: readonly QPSummary[];
   readonly connections: readonly ConnectionSummary[];
@@ -38,7 +67,6 @@ export interface PageState {
   readonly mrs: readonly MRSummary[];
   readonly faults: readonly FaultStatus[];
   readonly refusals: RecentRefusals;
-  /** Whether the time line is being recorded. */
   readonly recording: boolean;
   /** The recorded samples, oldest first. */
   readonly samples: readonly Sample[];
@@ -46,7 +74,6 @@ export interface PageState {
   readonly recordingError: string | undefined;
 }
 
-/** Holds the page's state. */
 export type PageStore = Store<PageState>;
 
 export function newPageStore(): PageStore {

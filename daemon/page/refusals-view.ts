@@ -3,7 +3,6 @@ import { type Refusal, refusalPlace, refusedCall } from '#contract/protocol/refu
 import { byId, el, setText } from './dom.ts';
 import { programText } from './objects-view.ts';
 import type { PageStore } from './page-state.ts';
-import { groupKey, type RefusalGroup, refusalGroups } from './refusal-groups.ts';
 import { type Column, TableView } from './table-view.ts';
 import { counted, whole } from './units.ts';
 
@@ -84,4 +83,36 @@ function newGroup(group: RefusalGroup): ShownGroup {
   const table = new TableView(`Refusals of ${program}`, COLUMNS, ({ number }) => String(number));
   const title = el('div', { class: 'title' }, [el('h3', { text: program }), tally]);
   return { element: el('div', {}, [title, table.element]), tally, table };
+}
+
+/** One program's refusals. */
+interface RefusalGroup {
+  readonly pid: number;
+  readonly program: string;
+  /** The last one first. */
+  readonly refusals: readonly Refusal[];
+  /** Number of refusals; repeats count. */
+  readonly times: number;
+}
+
+/** Identifies a group: a program may execute another one in the same process. */
+function groupKey({ pid, program }: Pick<RefusalGroup, 'pid' | 'program'>): string {
+  return `${pid} ${program}`;
+}
+
+/** The groups; the one with the latest refusal is first. `refusals` are oldest first. */
+export function refusalGroups(refusals: readonly Refusal[]): RefusalGroup[] {
+  const groups = new Map<string, Refusal[]>();
+  for (const refusal of refusals.toReversed()) {
+    const key = groupKey(refusal);
+    const known = groups.get(key);
+    if (known === undefined) groups.set(key, [refusal]);
+    else known.push(refusal);
+  }
+  return [...groups.values()].flatMap((all) => {
+    const [first] = all;
+    if (first === undefined) return [];
+    const times = all.reduce((sum, { times: often }) => sum + often, 0);
+    return { pid: first.pid, program: first.program, refusals: all, times };
+  });
 }

@@ -2,8 +2,9 @@
  * Watches descriptors of the libraries' channels in Node's own event loop: libuv polls them with
  * its other sockets, so there is no thread to start, feed or stop.
  */
+
+import { readFileSync } from 'node:fs';
 import koffi from 'koffi';
-import { keepAddonLoaded } from './addon.ts';
 import { checked, libc } from './libc.ts';
 import { holdRoot, releaseRoot } from './open-roots.ts';
 
@@ -26,7 +27,6 @@ export function makeNonBlocking(fd: number): void {
   checked('fcntl F_SETFL', fcntl(fd, F_SETFL, flags | O_NONBLOCK));
 }
 
-/** A watch over one descriptor. */
 export interface DescriptorWatch extends Disposable {
   /** Ends the watch; call it before closing the descriptor. A second call does nothing. */
   close(): void;
@@ -150,4 +150,27 @@ export function watchSocket(fd: number, onReady: () => void): SocketWatch {
   };
   track(watch);
   return watch;
+}
+
+const dlopen = libc.func('void *dlopen(const char *path, int flags)') as (
+  path: string,
+  flags: number,
+) => bigint | null;
+
+const RTLD_NOW = 2;
+const RTLD_NODELETE = 0x1000;
+
+let kept = false;
+
+/**
+ * Keeps koffi's addon loaded for the life of the process. Node unloads it with the last thread that
+ * uses it, but an ended worker closes its watches later, with the addon's code.
+ */
+function keepAddonLoaded(): void {
+  if (kept) return;
+  kept = true;
+  const line = readFileSync('/proc/self/maps', 'utf8')
+    .split('\n')
+    .find((entry) => entry.endsWith('/koffi.node'));
+  if (line !== undefined) dlopen(line.slice(line.indexOf('/')), RTLD_NOW | RTLD_NODELETE);
 }

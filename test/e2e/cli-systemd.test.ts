@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeEach, describe, expect, it } from 'vitest';
-import { systemdUnit } from '#daemon/cli/shell/systemd-unit';
+import { systemdUnit } from '#daemon/cli/shell/shell-options';
 import { runCommand } from '../support/cli-process.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 

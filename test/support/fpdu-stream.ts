@@ -4,8 +4,7 @@ import { FpduReceiver, type FpduReceiverOptions } from '#daemon/iwarp/engine/fpd
 import { FpduSender, type FpduSenderOptions } from '#daemon/iwarp/engine/fpdu-sender';
 import type { UlpduSink } from '#daemon/iwarp/engine/lower-layer';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
-import { MPA_ERRORS } from '#daemon/iwarp/wire/mpa-error';
-import type { ProtocolError } from '#daemon/iwarp/wire/protocol-error';
+import { MPA_ERRORS, type ProtocolError } from '#daemon/iwarp/wire/protocol-error';
 import { concat, hexOf } from './hex.ts';
 import { pattern } from './pattern.ts';
 

@@ -9,7 +9,7 @@ import { MOUNT3 } from '#verbs-api/nfs/nfs3/mount3-program';
 import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
 import type { DirectoryFiles } from '#verbs-api/nfs/server/directory-reader';
 import { DIRECT_CALLS, type FileCalls, THREAD_CALLS } from '#verbs-api/nfs/server/file-calls';
-import { nfsServices } from '#verbs-api/nfs/server/nfs-service';
+import { nfsServices } from '#verbs-api/nfs/server/nfs-server';
 import { type ExportOptions, ServedExport } from '#verbs-api/nfs/server/served-export';
 import type { Credential } from '#verbs-api/rpcrdma/core/credential';
 import type { ArgsOf, ResultOf } from '#verbs-api/rpcrdma/core/program';

@@ -57,7 +57,7 @@ const OWN: Readonly<Record<string, string>> = {
   'daemon/host/sctp/usrsctp-association.ts: DOUBT_HEARTBEAT_MS':
     'how often a peer in doubt is asked',
   'daemon/host/sctp/usrsctp-association.ts: DOUBT_MICROS': 'how long it is asked more often',
-  'verbs-api/native/loop-share.ts: SHARE_MS': 'of the own event loop',
+  'verbs-api/native/completion-queue.ts: SHARE_MS': 'of the own event loop',
   'verbs-api/nfs/tcp/tcp-rpc-client.ts: TIMEOUT_MS': 'what the own program may ask for',
   'verbs-api/rpcrdma/core/requester.ts: reconnectDelayMs': 'how often the own program dials',
 };

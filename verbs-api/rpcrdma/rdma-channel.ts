@@ -16,7 +16,7 @@ import {
 import { VerbsError } from '#contract/verbs/errors';
 import type { ConnectionId, Context, CQ, MR, PD, QP } from '#contract/verbs/provider';
 import type { RecvWR, SendWR, SGE } from '#contract/verbs/work-request';
-import { textOf } from './error-text.ts';
+import { textOf } from './rpc-error.ts';
 
 interface ChannelSizes {
   readonly receives: number;
@@ -28,7 +28,6 @@ interface ChannelSizes {
   readonly sendDepth: number;
 }
 
-/** Callbacks to the channel's owner. */
 interface ChannelOwner {
   /** A message; the view is valid until `repost(receive)`. */
   handleMessage(bytes: Uint8Array, receive: number): void;

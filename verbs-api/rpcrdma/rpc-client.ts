@@ -24,10 +24,9 @@ import type {
 import { emitMessage, messageSizeBytes } from './core/transport-header.ts';
 import { XdrError } from './core/xdr-reader.ts';
 import { DeadlineTimer, nowMs } from './deadline-timer.ts';
-import { textOf } from './error-text.ts';
 import { MessageCopies } from './message-copies.ts';
 import type { CallOptions, RpcClient, RpcClientOptions } from './rpc-client-types.ts';
-import { RpcError } from './rpc-error.ts';
+import { RpcError, textOf } from './rpc-error.ts';
 import { type ClientConnection, ServerDialer } from './server-dialer.ts';
 import { checkRpc } from './signatures.ts';
 

@@ -77,3 +77,7 @@ export function errorOfOutcome(
       return new RpcError(code, `${called}: ${code}`);
   }
 }
+
+export function textOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

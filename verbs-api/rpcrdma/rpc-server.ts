@@ -22,8 +22,8 @@ import {
   parsePrivateData,
 } from './core/private-data.ts';
 import type { ResponderOptions } from './core/responder-types.ts';
-import { textOf } from './error-text.ts';
 import { RdmaChannel } from './rdma-channel.ts';
+import { textOf } from './rpc-error.ts';
 
 import type { RpcService } from './rpc-service.ts';
 import { ServerConnection } from './server-connection.ts';

@@ -8,13 +8,12 @@ import { emitMessage, messageSizeBytes } from './core/transport-header.ts';
 import { XdrError } from './core/xdr-reader.ts';
 import { emitPayload, type Payload, XdrWriter } from './core/xdr-writer.ts';
 import { DeadlineTimer, nowMs } from './deadline-timer.ts';
-import { textOf } from './error-text.ts';
 import { MemoryExposer } from './memory-exposer.ts';
 import { MemoryPool, type PoolBuffer } from './memory-pool.ts';
 import type { RdmaChannel } from './rdma-channel.ts';
+import { textOf } from './rpc-error.ts';
 import type { RpcService } from './rpc-service.ts';
 
-/** Parameters of a connection. */
 interface ServerConnectionParts {
   readonly channel: RdmaChannel;
   readonly service: RpcService;
@@ -24,7 +23,6 @@ interface ServerConnectionParts {
   readonly canRead: boolean;
   /** Maximum bytes of buffers for calls and replies. */
   readonly bufferBytesMax: number;
-  /** The peer's address. */
   readonly address: string;
   /** Called when the connection has ended and all its resources are freed. */
   readonly onEnd: (text: string) => void;

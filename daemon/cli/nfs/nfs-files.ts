@@ -9,6 +9,7 @@ import {
   failureText,
   fileFailureText,
   untilAborted,
+  usageFailure,
 } from '#daemon/console/failure';
 import { type Output, printJson, tableLines } from '#daemon/console/output';
 import {
@@ -22,9 +23,7 @@ import type { Attributes3 } from '#verbs-api/nfs/nfs3/attributes';
 import { FileType, Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
 import { wireOptions } from '../arguments.ts';
 import { type NfsProviderArguments, openNfsProvider } from './nfs-provider.ts';
-import { parseRemotePath, type RemotePath, remotePathText } from './remote-path.ts';
 
-/** The options as commander passes them. */
 export interface NfsFileArguments extends NfsProviderArguments {
   readonly port: number;
   readonly mountPort?: number;
@@ -287,4 +286,26 @@ function entryJson({ name, attributes }: RemoteEntry) {
     fileid: fileid.toString(),
     mtime: timeText(mtime),
   };
+}
+
+interface RemotePath {
+  readonly host: string;
+  /** From the root of the server; starts with a slash. */
+  readonly path: string;
+}
+
+/** Parses `HOST:/PATH`; an IPv6 address is in brackets. Throws a usage failure for anything else. */
+export function parseRemotePath(text: string): RemotePath {
+  const [, bracketed, plain, path] = /^(?:\[([^\]]+)\]|([^:/]+)):(\/.*)$/s.exec(text) ?? [];
+  const host = bracketed ?? plain;
+  if (host === undefined || path === undefined || path.includes('\0')) {
+    throw usageFailure(
+      `${text} is not HOST:PATH; PATH starts with a slash, for example 127.0.0.1:/file`,
+    );
+  }
+  return { host, path };
+}
+
+function remotePathText({ host, path }: RemotePath): string {
+  return host.includes(':') ? `[${host}]:${path}` : `${host}:${path}`;
 }

@@ -27,7 +27,6 @@ export function addShell(program: Command, output: Output, version: string): voi
         return;
       }
       if (given.systemdUnit === true) {
-        const { systemdUnit } = await import('./systemd-unit.ts');
         output.line(systemdUnit(process.execPath, resolve(process.argv[1] ?? '')).trimEnd());
         return;
       }
@@ -35,4 +34,27 @@ export function addShell(program: Command, output: Output, version: string): voi
       const { manualPage } = await import('./manual-page.ts');
       output.line(manualPage(commandFacts(program), version).trimEnd());
     });
+}
+
+/** A user unit that runs this installation; `node` and `script` are the absolute paths that it starts. */
+export function systemdUnit(node: string, script: string): string {
+  return `[Unit]
+Description=iwarpd, emulated RoCE and iWARP devices
+Documentation=man:iwarpd(1)
+
+[Service]
+Type=notify
+ExecStart=${quoted(node)} ${quoted(script)} start
+Restart=on-failure
+LimitNOFILE=65536
+
+[Install]
+WantedBy=default.target
+`;
+}
+
+/** One argument of ExecStart, see systemd.service(5): specifiers and variables stay as they are. */
+function quoted(path: string): string {
+  const escaped = path.replaceAll('\\', '\\\\').replaceAll('"', '\\"');
+  return `"${escaped.replaceAll('%', '%%').replaceAll('$', '$$$$')}"`;
 }

@@ -5,7 +5,7 @@ import {
   type CaptureSummary,
   type DecodedLine,
 } from '#daemon/capture/capture-decoder';
-import { CaptureError } from '#daemon/capture/capture-error';
+import { CaptureError } from '#daemon/capture/capture-file';
 import { CommandFailure, failureCode, fileFailureText } from '#daemon/console/failure';
 import { jsonLine, type Output } from '#daemon/console/output';
 import { chooseCrcEngine } from '#daemon/host/crc-engine';

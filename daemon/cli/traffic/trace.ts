@@ -2,8 +2,10 @@
  * `iwarpd trace`: prints the work of a running daemon's devices, the traffic of their connections and
  * the refusals of programs, one line each.
  */
+
+import { decodeValue, IpcFormatError } from '#contract/protocol/ipc-value';
 import { parseTappedPacket } from '#contract/protocol/packet-records';
-import type { Refusal } from '#contract/protocol/refusals';
+import { type Refusal, refusalLine } from '#contract/protocol/refusals';
 import { parseLostBytes, TapKind, type TapRecord } from '#contract/protocol/tap-records';
 import type { TraceRecord } from '#contract/protocol/trace-sample';
 import { parseCompletedWork, parsePostedWork } from '#contract/protocol/work-records';
@@ -13,7 +15,6 @@ import { jsonLine, type Output } from '#daemon/console/output';
 import { chooseCrcEngine } from '#daemon/host/crc-engine';
 import { chooseCrc32 } from '#daemon/host/roce/crc32-engine';
 import { filterOf, type TrafficOptions, type TrafficUser, watchUntilDone } from './live-traffic.ts';
-import { refusalOf, refusalSource, refusalText } from './refusal-record.ts';
 import { type ChosenKind, TRACE_KINDS, topicsOf } from './trace-kinds.ts';
 
 /** The options as commander passes them. */
@@ -140,4 +141,33 @@ class Tracer implements TrafficUser {
     const place = destination === undefined ? source : `${source} > ${destination}`;
     this.#output.line(`${time.slice(11, 23)}  ${place}  ${record.text}`);
   }
+}
+
+/** Decodes the body of a `refusal` record. Throws `IpcFormatError`. */
+export function refusalOf(body: Uint8Array): Refusal {
+  const value: unknown = decodeValue(body);
+  if (!isRefusal(value)) throw new IpcFormatError('a refusal without its program, verb or reason');
+  return value;
+}
+
+function isRefusal(value: unknown): value is Refusal {
+  if (typeof value !== 'object' || value === null) return false;
+  const texts = ['program', 'verb', 'code', 'sentence'] as const;
+  return (
+    texts.every((name: keyof Refusal) => typeof Reflect.get(value, name) === 'string') &&
+    typeof Reflect.get(value, 'pid') === 'number'
+  );
+}
+
+/** The source in the style of other trace lines: `roce0 QP 17`, `roce0`, or ''. */
+function refusalSource({ device, objects }: Refusal): string {
+  const qpn = objects?.['qp'];
+  if (device === undefined) return '';
+  return qpn === undefined ? device : `${device} QP ${qpn}`;
+}
+
+/** `REFUSAL pp[4242] ibv_modify_qp INIT to RTR: EINVAL: …`. */
+function refusalText(refusal: Refusal): string {
+  const { program, pid } = refusal;
+  return `REFUSAL ${program === '' ? '?' : program}[${pid}] ${refusalLine(refusal)}`;
 }

@@ -8,7 +8,7 @@ import { SystemCallError } from '#native-bridge/libc/libc';
 import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { ProcessMemory, yamaScope } from '#native-bridge/libc/process-vm';
 import type { SharedMemory } from '#native-bridge/libc/shared-memory';
-import { programName } from '../program-name.ts';
+import { programName } from '../client-identity.ts';
 import { AgentBacking } from './agent-backing.ts';
 import type { AgentChannel } from './agent-channel.ts';
 import type { ClientMemory, ProcessAllocation, SharedAllocation } from './client-memory.ts';
@@ -43,8 +43,7 @@ export class DaemonMemory implements ClientMemory {
   /** Name of the process's program. */
   #program = '';
   /**
-   * The client or the daemon is shutting down: a release no longer means that the client freed
-   * memory.
+   * The client or the daemon is shutting down: a release no longer means that the client freed memory.
    */
   #leaving = false;
 

@@ -19,8 +19,7 @@ import {
   markersAgree,
   stripMarkers,
 } from '../wire/marker.ts';
-import { MPA_ERRORS } from '../wire/mpa-error.ts';
-import type { ProtocolError } from '../wire/protocol-error.ts';
+import { MPA_ERRORS, type ProtocolError } from '../wire/protocol-error.ts';
 import type { ChunkPool } from './chunk-pool.ts';
 import type { UlpduSink } from './lower-layer.ts';
 
@@ -48,7 +47,6 @@ const SMALL_HOLD_MAX_BYTES = 16_384;
  */
 const SMALL_HOLD_MIN_BYTES = 512;
 
-/** Finds, verifies and delivers FPDUs. */
 export class FpduReceiver {
   readonly #pool: ChunkPool;
   readonly #crc32c: Crc32c;

@@ -2,14 +2,15 @@
 import type { Micros } from '#base/time';
 import type { Delivery, Transmit } from '#base/transmit';
 import type { Crc32c } from '../wire/crc32c.ts';
+import { MULPDU_MIN_BYTES, ULPDU_SEND_MAX_BYTES } from '../wire/fpdu.ts';
+import { MARKER_BYTES, MARKER_INTERVAL_BYTES } from '../wire/marker.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import type { ChunkPool } from './chunk-pool.ts';
 import { FpduReceiver } from './fpdu-receiver.ts';
 import { FpduSender } from './fpdu-sender.ts';
 import type { LowerEffect, LowerLayer, UlpduSink } from './lower-layer.ts';
-import { mulpduBytes } from './mulpdu.ts';
 import { Startup } from './startup.ts';
-import type { Agreement, StreamOptions } from './stream-api.ts';
+import type { Agreement, FpduSizePolicy, StreamOptions } from './stream-api.ts';
 
 export interface StreamEnvironment {
   /** Buffers, shared by the streams of a device. */
@@ -24,7 +25,6 @@ export interface StreamEnvironment {
 
 const NO_BYTES = new Uint8Array(0);
 
-/** Both halves of MPA. */
 export class MpaLayer implements LowerLayer {
   readonly writer: FpduSender;
   /** Never: `handleStartup` leaves the bytes to their reader. */
@@ -221,4 +221,26 @@ export class MpaLayer implements LowerLayer {
   get lossQuirk(): string | undefined {
     return this.#startup.lossQuirk;
   }
+}
+
+/** Length field and CRC. */
+const FPDU_OVERHEAD_BYTES = 6;
+
+// MPA-3-02: a function of everything that can change, so calling it again follows a change.
+/**
+ * MULPDU in bytes, 128..64768: the largest ULPDU that DDP should post (RFC 5044 §3, §4.5, §5.1), for
+ * the next full segment; `FpduSender.ulpduRoomBytes` lowers it for FPDUs that are packed. `emssBytes` is TCP's current effective maximum segment size.
+ * `markers` is true when we send them, which the peer decides (MPA-4.5-04).
+ */
+export function mulpduBytes(policy: FpduSizePolicy, emssBytes: number, markers: boolean): number {
+  if (policy.kind === 'large') return ULPDU_SEND_MAX_BYTES;
+  if (policy.kind === 'fixed') return clampMulpdu(policy.mulpduBytes);
+  // MPA-4.5-01, MPA-4.5-02, MPA-5.1-01
+  const markerBytes = markers ? MARKER_BYTES * Math.ceil(emssBytes / MARKER_INTERVAL_BYTES) : 0;
+  return clampMulpdu(emssBytes - (FPDU_OVERHEAD_BYTES + markerBytes + (emssBytes % 4)));
+}
+
+// MPA-3-03, MPA-4.5-03, MPA-4.5-06: within these bounds for any segment size.
+function clampMulpdu(bytes: number): number {
+  return Math.min(Math.max(bytes, MULPDU_MIN_BYTES), ULPDU_SEND_MAX_BYTES);
 }

@@ -10,8 +10,7 @@ import {
   type EnhancedParameters,
   type RtrFlags,
 } from '../wire/enhanced-word.ts';
-import { MPA_ERRORS } from '../wire/mpa-error.ts';
-import type { ProtocolError } from '../wire/protocol-error.ts';
+import { MPA_ERRORS, type ProtocolError } from '../wire/protocol-error.ts';
 import type { RtrKinds, StreamOptions } from './stream-api.ts';
 
 /** The options that read depths and RTR depend on. */

@@ -17,8 +17,7 @@ import { assert } from '#base/assert';
 import { copyBytes } from '#base/checked-bytes';
 import { type Micros, NEVER } from '#base/time';
 import type { EnhancedParameters } from '../wire/enhanced-word.ts';
-import { MPA_ERRORS } from '../wire/mpa-error.ts';
-import type { ProtocolError } from '../wire/protocol-error.ts';
+import { MPA_ERRORS, type ProtocolError } from '../wire/protocol-error.ts';
 import {
   emitStartupFrame,
   parseStartupFrame,
@@ -52,7 +51,6 @@ export type StartupEffect =
    */
   | SetupEffect;
 
-/** The states, each with its data. */
 type State =
   | { readonly name: 'idle' }
   | { readonly name: 'awaiting-reply'; readonly request: StartupFrame; readonly deadline: Micros }
@@ -96,7 +94,6 @@ const SIW_LENGTH_OVERFLOW = 'siw-private-data-length-overflow';
 /** siw rejects a Request with M, and drops a connection whose Reply has M. */
 const SIW_REFUSES_MARKERS = 'siw-refuses-markers';
 
-/** The startup machine of one stream. */
 export class Startup {
   readonly #options: StreamOptions;
   #effects: StartupEffect[] = [];
@@ -248,7 +245,6 @@ export class Startup {
     }
   }
 
-  /** The time is `now`. */
   handleDeadline(now: Micros): void {
     if (now < this.nextDeadline()) return;
     const kind = this.#awaitedKind();

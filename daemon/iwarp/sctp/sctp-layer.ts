@@ -10,10 +10,10 @@ import type { Micros } from '#base/time';
 import type { Delivery, Transmit } from '#base/transmit';
 import type { ChunkPool } from '../engine/chunk-pool.ts';
 import type { LowerEffect, LowerLayer, UlpduSink } from '../engine/lower-layer.ts';
-import type { Agreement, StreamOptions } from '../engine/stream-api.ts';
+import type { Agreement, FpduSizePolicy, StreamOptions } from '../engine/stream-api.ts';
+import { MULPDU_MIN_BYTES } from '../wire/fpdu.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import { MessageWriter } from './message-writer.ts';
-import { segmentBytes, segmentMaxBytes } from './segment-size.ts';
 import { Sequencer, type Turn } from './sequencer.ts';
 import { DdpSession } from './session.ts';
 import { PayloadProtocol, parseSessionMessage, SSN_BYTES } from './session-message.ts';
@@ -363,4 +363,26 @@ function isDdp(payloadProtocol: number): boolean {
     payloadProtocol === PayloadProtocol.segment ||
     payloadProtocol === PayloadProtocol.sessionControl
   );
+}
+
+/** Room for a SACK beside the message in its packet (SCTP-9-03). */
+const SACK_BYTES = 16;
+/** Minimum on any path: a control message with 512 bytes of data needs it, too. */
+const SEGMENT_MAX_FLOOR_BYTES = 516;
+/** Maximum: peers of our kind assemble messages of up to 65,537 bytes. */
+const SEGMENT_CEILING_BYTES = 65_535;
+
+// SCTP-9-01
+/** The longest segment that SCTP need not fragment, for messages of at most `messageMaxBytes`. */
+export function segmentMaxBytes(messageMaxBytes: number): number {
+  const bytes = messageMaxBytes - SSN_BYTES - SACK_BYTES;
+  return Math.min(Math.max(bytes, SEGMENT_MAX_FLOOR_BYTES), SEGMENT_CEILING_BYTES);
+}
+
+// SCTP-9-02: no policy goes beyond the path.
+/** The longest segment that DDP should post. */
+export function segmentBytes(policy: FpduSizePolicy, messageMaxBytes: number): number {
+  const most = segmentMaxBytes(messageMaxBytes);
+  if (policy.kind !== 'fixed') return most;
+  return Math.min(Math.max(policy.mulpduBytes, MULPDU_MIN_BYTES), most);
 }

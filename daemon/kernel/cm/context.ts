@@ -1,20 +1,19 @@
 /** A connection id of a program, as rdma_cm sees it: the manager's id and the kernel's bookkeeping. */
 import { CMEventType } from '#contract/verbs/enums';
-import { isVerbsError } from '#contract/verbs/errors';
+import { ERRNO, isVerbsError } from '#contract/verbs/errors';
 import type { ListedId } from '#daemon/clients/objects/device-resources';
 import { EventSink } from '#daemon/clients/objects/event-router';
+import type { OwnReport } from '#daemon/clients/objects/failure-report';
 import type { HostCmEvent, HostId } from '#daemon/host/host-id';
 import type { RnicHost } from '#daemon/host/rnic-host';
 import type { KernelClient } from '../kernel-client.ts';
 import { emitCmEvent } from './event-record.ts';
-import { failedEvent } from './failure-event.ts';
 import { CM_PERSONAS } from './personas.ts';
 import { Family, type IbAddress } from './sockaddr.ts';
 
 /** QP types (`IBV_QPT_*`) that a port space implies. */
 export const CmQpType = { rc: 2, ud: 4 } as const;
 
-/** A queued event. */
 export interface CmRecord {
   readonly bytes: Uint8Array;
   /** On a connect request: the new id, which the program does not know yet. */
@@ -41,11 +40,9 @@ export class CmContext extends EventSink implements ListedId {
   readonly id: HostId;
   readonly portSpace: number;
   readonly qpType: number;
-  /** The open file that receives its events. */
   file: ContextFile;
   /** The program's own identifier for it; 0 for a new passive id until it is accepted. */
   uid: bigint;
-  /** The groups that it has joined. */
   readonly memberships = new Set<Membership>();
   /** Address family, as the program gave it. */
   family: Family = Family.none;
@@ -86,9 +83,7 @@ export class CmContext extends EventSink implements ListedId {
     return this.file.client.credentials.pid;
   }
 
-  /**
-   * Queues an event. Drops events of a passive id that has not been accepted, like the kernel.
-   */
+  /** Queues an event. Drops events of a passive id that has not been accepted, like the kernel. */
   override handleCmEvent(event: HostCmEvent): void {
     if (event.type === CMEventType.connectRequest) {
       this.#handleRequest(event);
@@ -127,7 +122,6 @@ export class Membership {
   readonly context: CmContext;
   /** The program's own identifier for it. */
   readonly uid: bigint;
-  /** Events delivered. */
   eventsReported = 0;
 
   constructor(number: number, context: CmContext, uid: bigint) {
@@ -135,4 +129,35 @@ export class Membership {
     this.context = context;
     this.uid = uid;
   }
+}
+
+/** Events that report a failure, with the program's name for the failed step. */
+const FAILURES: ReadonlyMap<CMEventType, string> = new Map([
+  [CMEventType.addrError, 'RDMA_CM_EVENT_ADDR_ERROR'],
+  [CMEventType.routeError, 'RDMA_CM_EVENT_ROUTE_ERROR'],
+  [CMEventType.connectError, 'RDMA_CM_EVENT_CONNECT_ERROR'],
+  [CMEventType.unreachable, 'RDMA_CM_EVENT_UNREACHABLE'],
+  [CMEventType.rejected, 'RDMA_CM_EVENT_REJECTED'],
+]);
+
+/** The system's message for a port without a listener. */
+const REFUSED = ERRNO.ECONNREFUSED.text;
+
+/** For the refusals of the program's user; undefined for an event that reports no failure. `number` identifies the id; `passive`: it accepted. */
+function failedEvent(event: HostCmEvent, number: number, passive: boolean): OwnReport | undefined {
+  const code = FAILURES.get(event.type);
+  if (code === undefined) return undefined;
+  const { device, peerAddress } = event.id;
+  const to =
+    peerAddress === undefined || passive
+      ? ''
+      : `connecting to ${peerAddress.address} port ${peerAddress.port}: `;
+  return {
+    api: 'event',
+    verb: 'rdma_get_cm_event',
+    code,
+    sentence: to + (event.text === REFUSED ? 'nothing listens there' : event.text),
+    ...(device === undefined ? {} : { device }),
+    objects: { id: number },
+  };
 }

@@ -1,6 +1,5 @@
 /** The results of a growth run, as tables and as a chart. */
-import type { MachineFacts } from '#daemon/bench/machine';
-import { readable } from '#daemon/bench/statistics';
+import { type MachineFacts, readable } from '#daemon/bench/report';
 import { tableLines } from '#daemon/console/output';
 import { chartSvg, type Panel, shortNumber } from '../chart.ts';
 import { markdownTable } from '../readme-block.ts';

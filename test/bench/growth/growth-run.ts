@@ -1,6 +1,6 @@
 /** Runs series step by step, within a time limit and the machine's resources. */
 import { loadavg } from 'node:os';
-import { machineFacts } from '#daemon/bench/machine';
+import { machineFacts } from '#daemon/bench/report';
 import { failureText, untilAborted, usageFailure } from '#daemon/console/failure';
 import type { Output } from '#daemon/console/output';
 import type { GrowthReport, SeriesResult, SkippedStep } from './growth-report.ts';

@@ -1,6 +1,6 @@
 /** Predicts from earlier steps whether the machine can run the next one. */
 import { readdirSync, readFileSync } from 'node:fs';
-import { readable } from '#daemon/bench/statistics';
+import { readable } from '#daemon/bench/report';
 import type { WatchedProcess } from './growth-series.ts';
 
 /** Share of the available memory; the rest is a reserve for other processes and surprises. */

@@ -11,7 +11,7 @@ import {
   parseHttpPlace,
   parseMpaRevision,
 } from '#daemon/cli/arguments';
-import { parseRemotePath } from '#daemon/cli/nfs/remote-path';
+import { parseRemotePath } from '#daemon/cli/nfs/nfs-files';
 import { parseTraceKinds } from '#daemon/cli/traffic/trace-kinds';
 import { CommandFailure, failureText } from '#daemon/console/failure';
 import { parseDaemonConfig } from '#daemon/main/config';

@@ -1,6 +1,6 @@
 /** Damaged capture files: decoded up to the damage, or refused with one line. */
 import { CaptureDecoder } from '#daemon/capture/capture-decoder';
-import { CaptureError } from '#daemon/capture/capture-error';
+import { CaptureError } from '#daemon/capture/capture-file';
 import { DatagramTrace } from '#daemon/capture/datagram-trace';
 import { ipStart } from '#daemon/capture/ip-header';
 import { findTcpSegment } from '#daemon/capture/tcp-segment';

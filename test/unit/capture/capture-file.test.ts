@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest';
-import { CaptureError } from '#daemon/capture/capture-error';
 import {
   BLOCK_MAX_BYTES,
   type CapturedPacket,
+  CaptureError,
   CaptureFileParser,
 } from '#daemon/capture/capture-file';
 import { bytesOf, concat } from '#test/support/hex';

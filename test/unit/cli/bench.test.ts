@@ -7,8 +7,7 @@ import {
   pingPongFigures,
   ucxFigures,
 } from '#daemon/bench/program-figures';
-import { reportLines, summarise, verdictLine } from '#daemon/bench/report';
-import { median, readable } from '#daemon/bench/statistics';
+import { median, readable, reportLines, summarise, verdictLine } from '#daemon/bench/report';
 
 const REPORT = {
   format: 1,

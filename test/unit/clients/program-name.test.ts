@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { basename } from 'node:path';
 import { afterEach, describe, expect, it } from 'vitest';
-import { programName } from '#daemon/clients/program-name';
+import { programName } from '#daemon/clients/client-identity';
 
 const children: ChildProcess[] = [];
 

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { healthRoutes } from '#daemon/http/health-routes';
+import { healthRoutes } from '#daemon/http/control-routes';
 
 const REQUEST = {
   params: {},

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { OWNER } from '#daemon/control/operation';
 import { executeNamed } from '#daemon/control/operations';
-import { metricsRoute } from '#daemon/http/metrics-route';
+import { metricsRoute } from '#daemon/http/control-routes';
 import { FixedTarget } from '#test/support/control-target';
 import { parseMetrics } from '#test/support/prometheus-text';
 

@@ -19,7 +19,7 @@ import type { LinkAddresses } from '#daemon/capture/capture-tap';
 import { TapHub } from '#daemon/capture/tap-hub';
 import { TapSelection } from '#daemon/capture/tap-selection';
 import { WorkHub } from '#daemon/capture/work-hub';
-import { refusalOf } from '#daemon/cli/traffic/refusal-record';
+import { refusalOf } from '#daemon/cli/traffic/trace';
 import { BACKLOG_MAX_BYTES, parseTapFilter, TapStream } from '#daemon/ipc/tap-stream';
 import { type RefusalReport, Refusals } from '#daemon/refusals/refusals';
 

@@ -1,6 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Refusal } from '#contract/protocol/refusals';
-import { inC } from '#daemon/kernel/c-spelling';
+import { inC } from '#daemon/kernel/command-boundary';
 import { ReasonLines } from '#daemon/kernel/reason-lines';
 import { emitReply, ReplyFlag } from '#daemon/kernel/shim-protocol';
 import { commands, UverbsRig } from '#test/support/uverbs-rig';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { Refusal } from '#contract/protocol/refusals';
-import { refusalGroups } from '#daemon/page/refusal-groups';
+import { refusalGroups } from '#daemon/page/refusals-view';
 
 function refusal(number: number, program: string, pid: number, times = 1): Refusal {
   return {

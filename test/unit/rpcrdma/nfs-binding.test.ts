@@ -6,7 +6,7 @@ import { Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
 import type { WriteArgs } from '#verbs-api/nfs/nfs3/file-procedures';
 import { MOUNT3 } from '#verbs-api/nfs/nfs3/mount3-program';
 import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
-import { nfsServices } from '#verbs-api/nfs/server/nfs-service';
+import { nfsServices } from '#verbs-api/nfs/server/nfs-server';
 import { ServedExport } from '#verbs-api/nfs/server/served-export';
 import { NO_AUTH, readReplyHeader, writeCallHeader } from '#verbs-api/rpcrdma/core/rpc-message';
 import type { ReadSegment } from '#verbs-api/rpcrdma/core/transport-header';

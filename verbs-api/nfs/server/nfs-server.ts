@@ -1,12 +1,15 @@
 /** An NFS server: one directory over NFS on RDMA, and MOUNT over TCP. */
 import type { Provider, SocketAddress } from '#contract/verbs/provider';
 import { listenRpc, type RpcServer } from '#verbs-api/rpcrdma/rpc-server';
-import type { ServiceObserver } from '#verbs-api/rpcrdma/rpc-service';
+import { RpcService, type ServiceObserver } from '#verbs-api/rpcrdma/rpc-service';
 import { MOUNT3 } from '../nfs3/mount3-program.ts';
 import { NFS3 } from '../nfs3/nfs3-program.ts';
 import { register } from '../tcp/rpcbind.ts';
 import { TcpRpcServer } from '../tcp/tcp-rpc-server.ts';
-import { nfsServices } from './nfs-service.ts';
+import { directoryHandlers } from './directory-handlers.ts';
+import { fileHandlers } from './file-handlers.ts';
+import { mountHandlers } from './mount-handlers.ts';
+import { nameHandlers } from './name-handlers.ts';
 import { type ExportOptions, ServedExport } from './served-export.ts';
 
 /** How a server listens and what it exports. */
@@ -79,12 +82,10 @@ export class NfsServer implements AsyncDisposable {
     }
   }
 
-  /** The address NFS listens on. */
   get address(): SocketAddress {
     return this.#rdma.address;
   }
 
-  /** The TCP port MOUNT listens on. */
   get mountPort(): number {
     return this.#mount.port;
   }
@@ -117,4 +118,21 @@ export class NfsServer implements AsyncDisposable {
     await this.#rdma.close();
     this.served.close();
   }
+}
+
+interface NfsServices {
+  /** NFS and MOUNT, over RDMA. */
+  readonly rdma: RpcService;
+  // NFSR-8267.5-01
+  /** MOUNT alone, over TCP, where clients expect it. */
+  readonly tcp: RpcService;
+}
+
+export function nfsServices(served: ServedExport, observer?: ServiceObserver): NfsServices {
+  const mount = mountHandlers(served);
+  const nfs = { ...fileHandlers(served), ...nameHandlers(served), ...directoryHandlers(served) };
+  return {
+    rdma: new RpcService(observer).register(NFS3, nfs).register(MOUNT3, mount),
+    tcp: new RpcService(observer).register(MOUNT3, mount),
+  };
 }

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { mulpduBytes } from '#daemon/iwarp/engine/mulpdu';
+import { mulpduBytes } from '#daemon/iwarp/engine/mpa-layer';
 import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
 import { markedSizeBytes } from '#daemon/iwarp/wire/marker';
 

@@ -4,7 +4,7 @@ import { Fault } from '#daemon/faults/fault';
 import { type Framing, TcpFrameReader } from '#daemon/iwarp/faults/frame';
 import { StreamFaults } from '#daemon/iwarp/faults/stream-faults';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
-import { MPA_ERRORS } from '#daemon/iwarp/wire/mpa-error';
+import { MPA_ERRORS } from '#daemon/iwarp/wire/protocol-error';
 import { parseStartupFrame } from '#daemon/iwarp/wire/startup-frame';
 import { fillerTo, RecordingSink, receiverOf, streamOf } from '#test/support/fpdu-stream';
 import { bytesOf, concat } from '#test/support/hex';

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { MessageWriter } from '#daemon/iwarp/sctp/message-writer';
-import { segmentBytes, segmentMaxBytes } from '#daemon/iwarp/sctp/segment-size';
+import { segmentBytes, segmentMaxBytes } from '#daemon/iwarp/sctp/sctp-layer';
 import { dirtyPool } from '#test/support/fpdu-stream';
 import { bytesOf, hexOf } from '#test/support/hex';
 

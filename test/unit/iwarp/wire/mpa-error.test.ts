@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { MPA_ERRORS } from '#daemon/iwarp/wire/mpa-error';
+import { MPA_ERRORS } from '#daemon/iwarp/wire/protocol-error';
 
 it('MPA has the seven errors 0x2001 to 0x2007 [IANA-3.3-01, EMPA-8-01, EMPA-8-02]', () => {
   const { connectionLost, crc, markerMismatch, invalidStartupFrame } = MPA_ERRORS;

@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import type { Writable } from 'node:stream';
 import { afterAll, beforeAll, expect, it } from 'vitest';
-import { isExiting } from '#daemon/clients/exiting-process';
+import { isExiting } from '#daemon/kernel/kernel-client';
 import { until } from '#test/support/patience';
 
 /** Ends as a shell with a living child, which nothing reaps. */

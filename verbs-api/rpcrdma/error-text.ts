@@ -1,4 +1,0 @@
-/** The message of an error. */
-export function textOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}
