@@ -140,10 +140,7 @@ function axisOf({ lines, scale }: Panel): Axis {
   const place = scale === 'linear' ? (value: number) => value : Math.log10;
   const [low, high] = [place(ticks[0] ?? 0), place(ticks.at(-1) ?? 1)];
   const height = PANEL_HEIGHT - MARGIN.top - MARGIN.bottom;
-  return {
-    ticks,
-    y: (value) => MARGIN.top + height * (1 - (place(value) - low) / (high - low)),
-  };
+  return { ticks, y: (value) => MARGIN.top + height * (1 - (place(value) - low) / (high - low)) };
 }
 
 /** From 0 to at least `highest`, in steps of 1, 2 or 5 times a power of ten. */

@@ -64,11 +64,7 @@ const TOPICS: readonly Topic[] = [
       { name: 'roce-send-rate' },
     ],
   },
-  {
-    title: 'Memory of an idle QP in KiB',
-    scale: 'linear',
-    courses: [{ name: 'idle-qp' }],
-  },
+  { title: 'Memory of an idle QP in KiB', scale: 'linear', courses: [{ name: 'idle-qp' }] },
 ];
 
 /** The chart of a history, the oldest run at the left. */

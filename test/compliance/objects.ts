@@ -122,11 +122,7 @@ export function objectSuite(fixture: ProviderFixture): void {
       expect(mr.buffer).toHaveLength(100);
       expect(mr.lkey >>> 0).toBe(mr.lkey);
       expect(mr.address).toBeGreaterThan(0n);
-      expect(mr.sge(10, 20)).toEqual({
-        addr: Number(mr.address) + 10,
-        length: 20,
-        lkey: mr.lkey,
-      });
+      expect(mr.sge(10, 20)).toEqual({ addr: Number(mr.address) + 10, length: 20, lkey: mr.lkey });
     });
 
     it('accepts a chosen 8-bit key; EINVAL for a longer one', async () => {

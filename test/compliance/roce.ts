@@ -373,12 +373,7 @@ function reliableCases(fixture: () => StartedFixture): void {
     const { server, client } = pair;
     const channel = await server.context.createCompChannel();
     const cq = await server.context.createCQ({ cqe: 16, channel });
-    const other = await server.pd.createQP({
-      sendCQ: cq,
-      recvCQ: cq,
-      maxSendWr: 4,
-      maxRecvWr: 4,
-    });
+    const other = await server.pd.createQP({ sendCQ: cq, recvCQ: cq, maxSendWr: 4, maxRecvWr: 4 });
     await using peer = await roceSide(fixture().client);
     await connectTo(other, await exchanged(peer));
     const { gid } = await exchanged(client);

@@ -373,11 +373,7 @@ export function transferSuite(fixture: ProviderFixture): void {
         expect(await completions(cq, 3)).toMatchObject([SUCCESS, SUCCESS, SUCCESS]);
         qp.postSend([
           bind(server, incRkey(rkeys[0] ?? 0), 0, 0),
-          {
-            opcode: WROpcode.localInv,
-            flags: SendFlag.signaled,
-            invalidateRkey: rkeys[1] ?? 0,
-          },
+          { opcode: WROpcode.localInv, flags: SendFlag.signaled, invalidateRkey: rkeys[1] ?? 0 },
         ]);
         expect(await completions(cq, 2)).toMatchObject([
           { ...SUCCESS, opcode: WCOpcode.bindMW },

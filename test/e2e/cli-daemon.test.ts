@@ -108,9 +108,7 @@ describe('start', () => {
     const terminal = spawn(
       'script',
       ['-qefc', [process.execPath, main, ...words].join(' '), '/dev/null'],
-      {
-        stdio: ['ignore', 'pipe', 'inherit'],
-      },
+      { stdio: ['ignore', 'pipe', 'inherit'] },
     );
     let shown = '';
     for await (const bytes of terminal.stdout) {

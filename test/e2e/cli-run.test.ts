@@ -127,9 +127,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
   it('reports why a program that fails was refused', async () => {
     const program = refusedWords([0, 0, 2 ** 30]);
     const words = ['run', '--fresh', '--junit', folder.file('junit'), '--', ...program];
-    const failed = await runCommand(words, {
-      GITHUB_ACTIONS: 'true',
-    });
+    const failed = await runCommand(words, { GITHUB_ACTIONS: 'true' });
     expect(failed).toMatchObject({ status: 3, stdout: '' });
     const zero = /createCQ: EINVAL: cqe must be 1 to \d+, not 0 \(iwarp0\) \[2 times\]\n/.source;
     const reported = new RegExp(`refusals:\\n.*${zero}.*createCQ: EINVAL: .*, not 1073741824 `);

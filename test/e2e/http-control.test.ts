@@ -176,11 +176,7 @@ describe('HTTP and the socket', () => {
     ends = [client, await accepting];
     const [from, to] = ends;
     to?.qp.postRecv({ sgList: [mr.sge(32, 32)] });
-    from?.qp.postSend({
-      opcode: WROpcode.send,
-      flags: SendFlag.signaled,
-      sgList: [mr.sge(0, 32)],
-    });
+    from?.qp.postSend({ opcode: WROpcode.send, flags: SendFlag.signaled, sgList: [mr.sge(0, 32)] });
     await from?.cq.wait();
   });
 

@@ -68,10 +68,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     const responder = { stallTimeoutMs: 300, credits: 8 };
     const { service } = echoService();
     server = await listenRpc(world.provider, service, { host: '127.0.0.1', port: 0, responder });
-    bystander = await connectRpc(world.provider, {
-      host: '127.0.0.1',
-      port: server.address.port,
-    });
+    bystander = await connectRpc(world.provider, { host: '127.0.0.1', port: server.address.port });
   });
 
   afterEach(async () => {

@@ -21,9 +21,7 @@ let pair: Pair;
 let client: ChildProcess;
 
 beforeEach(async () => {
-  daemon = await DaemonProcess.start({
-    devices: [{ name: 'rnic0', addresses: ['127.0.0.1'] }],
-  });
+  daemon = await DaemonProcess.start({ devices: [{ name: 'rnic0', addresses: ['127.0.0.1'] }] });
   provider = await connectDaemon({ socketPath: daemon.socketPath });
   pair = await connectedPair({ server: provider, client: provider, stop: async () => undefined });
 });

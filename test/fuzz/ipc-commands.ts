@@ -5,13 +5,7 @@ import type { Draws } from '../support/draws.ts';
 
 const bytes = Uint8Array.of(1, 2, 3);
 const address = { address: '127.0.0.1', port: 0 };
-const capabilities = {
-  maxSendWr: 4,
-  maxRecvWr: 4,
-  maxSendSge: 1,
-  maxRecvSge: 1,
-  maxInlineData: 0,
-};
+const capabilities = { maxSendWr: 4, maxRecvWr: 4, maxSendSge: 1, maxRecvSge: 1, maxInlineData: 0 };
 const region = { pd: 2, lengthBytes: 64, address: undefined, iova: undefined, key: undefined };
 const parameters = {
   privateData: bytes,

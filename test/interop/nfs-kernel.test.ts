@@ -75,11 +75,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
     await prepareKernelPeer();
     folder = new CommandFolder();
     writeFileSync(folder.file('noise'), noise(64 * MEBIBYTE));
-    guest = await startGuest({
-      nfs: true,
-      forwards: [NFS_PORT, MOUNT_PORT],
-      share: folder.path,
-    });
+    guest = await startGuest({ nfs: true, forwards: [NFS_PORT, MOUNT_PORT], share: folder.path });
   }, GUEST_START_TIMEOUT_MS);
 
   afterAll(async () => {

@@ -122,11 +122,7 @@ const REFUSALS: readonly { name: string; says: RegExp; why: string }[] = [
     says: /Expected this event: 5, got this event: RDMA_CM_EVENT_ESTABLISHED/,
     why: 'waits for the InfiniBand step before the connection is established',
   },
-  {
-    name: 'async_udp_traffic',
-    says: /Failed to Create QP\. Errno: 95/,
-    why: 'needs datagrams',
-  },
+  { name: 'async_udp_traffic', says: /Failed to Create QP\. Errno: 95/, why: 'needs datagrams' },
   {
     name: 'async_multicast_traffic',
     says: /skipped 'Multicast is not supported on this device'/,

@@ -268,10 +268,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
   it('delivers everything once when datagrams are lost, duplicated and reordered', async () => {
     const prng = new Prng(5);
     const network = await BadNetwork.between(rig, () => {
-      return {
-        copies: prng.oneIn(50) ? 0 : prng.oneIn(50) ? 2 : 1,
-        late: prng.oneIn(10),
-      };
+      return { copies: prng.oneIn(50) ? 0 : prng.oneIn(50) ? 2 : 1, late: prng.oneIn(10) };
     });
     const ends = await rig.pair(rig.between);
     await sendAll(ends, 3000, 3000);

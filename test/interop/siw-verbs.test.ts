@@ -213,10 +213,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       const received = channel.poll().filter(({ opcode }) => opcode === WCOpcode.recv);
       const good = received.filter(({ status }) => status === WCStatus.success);
       expect(good.map(({ byteLen }) => byteLen)).toEqual([100, 7, 0, 9]);
-      expect(good[3]).toMatchObject({
-        wcFlags: WCFlag.withInv,
-        invalidatedRkey: channel.mr.rkey,
-      });
+      expect(good[3]).toMatchObject({ wcFlags: WCFlag.withInv, invalidatedRkey: channel.mr.rkey });
       const written = channel.buffer.subarray(0, LONG_BYTES);
       expect(Buffer.compare(written, probePattern(LONG_BYTES))).toBe(0);
       expect(await endOf(id)).toBe('disconnected');

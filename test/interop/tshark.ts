@@ -95,11 +95,7 @@ class PdmlReader {
           }
         : undefined,
       untagged: fields.has('iwarp_ddp.qn')
-        ? {
-            qn: number('iwarp_ddp.qn'),
-            msn: number('iwarp_ddp.msn'),
-            mo: number('iwarp_ddp.mo'),
-          }
+        ? { qn: number('iwarp_ddp.qn'), msn: number('iwarp_ddp.msn'), mo: number('iwarp_ddp.mo') }
         : undefined,
       crc: check === undefined ? 'unchecked' : check.includes('Good') ? 'good' : 'bad',
     });

@@ -85,10 +85,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     options: { connectionsMax: 800 },
     refusal: new RegExp(`user ${EVE} .*800 connections .*connectionsMax`),
   },
-  descriptors: {
-    options: {},
-    refusal: new RegExp(`user ${EVE} .*descriptors .*ulimit -n`),
-  },
+  descriptors: { options: {}, refusal: new RegExp(`user ${EVE} .*descriptors .*ulimit -n`) },
   descriptorsInFlight: {
     options: {},
     refusal: /^errno 24$/,
@@ -116,10 +113,7 @@ const ROWS: Readonly<Record<string, Row>> = {
     peer: 'roce',
   },
   unreadBytes: { options: { limits: { unreadBytes: 4 * 2 ** 20 } }, refusal: /ended/ },
-  inputBytes: {
-    options: { limits: { inputBytes: 4 * 2 ** 20 } },
-    refusal: /^[1-9]\d* ended/,
-  },
+  inputBytes: { options: { limits: { inputBytes: 4 * 2 ** 20 } }, refusal: /^[1-9]\d* ended/ },
 };
 
 let users: TwoUsers;

@@ -60,11 +60,7 @@ describe('rings of a native queue pair', () => {
           const { client, memory } = rig.commandChannel;
           const { context } = await client.execute('openDevice', { name: 'nat0' });
           const { pd } = await client.execute('allocPD', { context });
-          const { cq } = await client.execute('createCQ', {
-            context,
-            cqe: 32,
-            channel: undefined,
-          });
+          const { cq } = await client.execute('createCQ', { context, cqe: 32, channel: undefined });
           const reply = await client.execute('createQP', {
             pd,
             sendCQ: cq,

@@ -427,11 +427,7 @@ async function openWorld() {
       needed: ['lengthBytes', 'access'],
       also: { 'options.iova': ['bigint'] },
     },
-    'PD.allocMW': {
-      call: (t) => pd.allocMW(t),
-      good: { type: MWType.type2 },
-      needed: ['type'],
-    },
+    'PD.allocMW': { call: (t) => pd.allocMW(t), good: { type: MWType.type2 }, needed: ['type'] },
     'PD.createSRQ': {
       call: (i) => pd.createSRQ(i),
       good: { init: { maxWr: 4, maxSge: 1, srqLimit: 0 } },
@@ -461,16 +457,8 @@ async function openWorld() {
       good: { attributes: { srqLimit: 0 } },
       needed: ['attributes', 'attributes.srqLimit'],
     },
-    'QP.postSend': {
-      call: (w) => qp.postSend(w),
-      good: { wr: request },
-      ...posts,
-    },
-    'QP.postRecv': {
-      call: (w) => qp.postRecv(w),
-      good: { wr: { sgList: [], wrId: 1 } },
-      ...posts,
-    },
+    'QP.postSend': { call: (w) => qp.postSend(w), good: { wr: request }, ...posts },
+    'QP.postRecv': { call: (w) => qp.postRecv(w), good: { wr: { sgList: [], wrId: 1 } }, ...posts },
     'QP.modify': {
       call: (a) => qp.modify(a),
       good: { attributes: { state: QPState.INIT, qkey: 1, ahAttr: vector, pathMtu: 1 } },

@@ -28,11 +28,7 @@ export const CANARIES: readonly Canary[] = [
     bug: 'a disconnect does not stop the send queue',
     rule: 'stopped',
     edits: [
-      {
-        file: 'daemon/iwarp/cm/endpoint.js',
-        find: 'this.qp?.disconnecting(now);',
-        replace: '',
-      },
+      { file: 'daemon/iwarp/cm/endpoint.js', find: 'this.qp?.disconnecting(now);', replace: '' },
     ],
   },
   {
@@ -195,11 +191,7 @@ export const CANARIES: readonly Canary[] = [
     rule: 'left',
     carrier: 'sctp',
     edits: [
-      {
-        file: 'daemon/host/sctp/shared-associations.js',
-        find: 'opener.release();',
-        replace: '',
-      },
+      { file: 'daemon/host/sctp/shared-associations.js', find: 'opener.release();', replace: '' },
     ],
   },
 ];

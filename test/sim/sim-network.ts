@@ -59,12 +59,7 @@ export class SimNetwork {
     from: { readonly host: HostNetwork; readonly address: string; readonly port: number },
     to: { readonly host: HostNetwork; readonly address: string; readonly port: number },
   ): [SimLink, SimLink] {
-    const wire: Wire = {
-      time: this.time,
-      prng: this.prng,
-      traits: this.traits(),
-      vanished: false,
-    };
+    const wire: Wire = { time: this.time, prng: this.prng, traits: this.traits(), vanished: false };
     const dialed: SimLink = new SimLink(
       wire,
       {

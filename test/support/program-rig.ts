@@ -95,10 +95,7 @@ export class ProgramRig {
       name: 'roce0',
       seed: 1,
       ib: {
-        addresses: {
-          gid: (index) => GIDS[index],
-          routeMtu: (dgid) => (dgid[12] === 192 ? 0 : 5),
-        },
+        addresses: { gid: (index) => GIDS[index], routeMtu: (dgid) => (dgid[12] === 192 ? 0 : 5) },
         makeWire: (qp) => {
           if (makeWire !== undefined) return makeWire(qp);
           const wire = new ScriptedWire(qp);

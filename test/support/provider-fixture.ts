@@ -212,11 +212,7 @@ export async function connectedPair(
   const listener = await listen(fixture.server, { host: address });
   try {
     const [serverConnection, clientConnection] = await Promise.all([
-      acceptOne(listener, {
-        pd: serverParts.pd,
-        ...options.endpoint,
-        ...options.serverEndpoint,
-      }),
+      acceptOne(listener, { pd: serverParts.pd, ...options.endpoint, ...options.serverEndpoint }),
       connect(fixture.client, {
         host: address,
         port: listener.address.port,
@@ -287,12 +283,7 @@ export function write(sgList: readonly SGE[], target: MR, offset = 0): WriteWR {
 
 /** A signalled RDMA Read from `offset` in the peer's region into the SGEs. */
 export function read(sgList: readonly SGE[], source: MR, offset = 0): ReadWR {
-  return {
-    opcode: WROpcode.rdmaRead,
-    flags: SendFlag.signaled,
-    sgList,
-    ...remote(source, offset),
-  };
+  return { opcode: WROpcode.rdmaRead, flags: SendFlag.signaled, sgList, ...remote(source, offset) };
 }
 
 /** Key and address of a byte in a region, for peers. */

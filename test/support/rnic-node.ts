@@ -70,13 +70,7 @@ export class Channel {
       maxInlineData: 64,
     };
     const queues = { sendCQ: this.cq, recvCQ: this.cq, srq: undefined };
-    this.qp = device.nic.createQP(pd, {
-      ...queues,
-      capabilities,
-      sqSigAll: true,
-      ring,
-      tag: this,
-    });
+    this.qp = device.nic.createQP(pd, { ...queues, capabilities, sqSigAll: true, ring, tag: this });
     const { qp } = this;
     this.#send = new SendRing(qp.ring, {
       count: qp.sqCount,

@@ -73,12 +73,7 @@ interface Row {
 function rows(): readonly Row[] {
   const pattern = /^\| *([^|]+?) *\|[^|]+\| *([^|]+?) *\| *`(\w+)` in `([\w./-]+)` *\|$/gm;
   return [...readSource(PAGE).matchAll(pattern)].map(
-    ([, wire = '', atMost = '', name = '', file = '']) => ({
-      wire,
-      atMost,
-      name,
-      file,
-    }),
+    ([, wire = '', atMost = '', name = '', file = '']) => ({ wire, atMost, name, file }),
   );
 }
 

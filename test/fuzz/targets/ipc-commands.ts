@@ -362,9 +362,7 @@ class Hostile implements Knowledge {
   }
 }
 
-const ROCE_ADDRESS = {
-  grh: { dgid: '0000:0000:0000:0000:0000:ffff:7f00:0001', sgidIndex: 1 },
-};
+const ROCE_ADDRESS = { grh: { dgid: '0000:0000:0000:0000:0000:ffff:7f00:0001', sgidIndex: 1 } };
 const RIGHTS = Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic;
 const ROCE_GROUP = '0000:0000:0000:0000:0000:ffff:e000:0001';
 

@@ -94,10 +94,7 @@ export function kubernetesSuite(given: () => Podman): void {
       const [first] = spec.containers;
       const args = ['run', '--', 'ibv_rc_pingpong', '-g', '0'];
       const held = { ...first, name: 'holder', args };
-      const holder = new RunningPod(given(), 'holder', {
-        ...spec,
-        containers: [held],
-      });
+      const holder = new RunningPod(given(), 'holder', { ...spec, containers: [held] });
       pods.unshift(holder);
       await holder.start();
       const { tier, reason } = await tierInUse(given(), node.container('iwarpd'));

@@ -288,11 +288,7 @@ export class MemoryEnd {
       remote === undefined ? {} : { raddr: BigInt(remote.address), rkey: remote.region.mr.rkey };
     this.#post(
       { opcode, data, own, remote, arrival, original: undefined, sum: 0n },
-      {
-        sges,
-        ...at,
-        ...(immediate === undefined ? {} : { immediate }),
-      },
+      { sges, ...at, ...(immediate === undefined ? {} : { immediate }) },
     );
   }
 

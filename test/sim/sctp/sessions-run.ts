@@ -215,13 +215,7 @@ class World {
   #end(association: Association | undefined, streamId: number): SessionEnd {
     if (association === undefined) throw new Error('the association is open');
     const options = this.#options();
-    return new SessionEnd({
-      clock: this.#clock,
-      pool: this.#pool,
-      association,
-      streamId,
-      options,
-    });
+    return new SessionEnd({ clock: this.#clock, pool: this.#pool, association, streamId, options });
   }
 
   #begin(streamId: number): void {

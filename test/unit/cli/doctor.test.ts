@@ -156,10 +156,7 @@ describe('checks', () => {
 
 describe('the report', () => {
   it('is unhealthy when a check fails or throws, not when it warns', async () => {
-    const warn = {
-      name: 'w',
-      examine: () => ({ state: 'warn' as const, text: 'slow', fix: 'm' }),
-    };
+    const warn = { name: 'w', examine: () => ({ state: 'warn' as const, text: 'slow', fix: 'm' }) };
     const thrower = {
       name: 'thrower',
       examine: () => {

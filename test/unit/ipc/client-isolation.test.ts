@@ -10,13 +10,7 @@ import { COMMAND_SCHEMAS } from '#daemon/ipc/command-schemas';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 
-const CAPABILITIES = {
-  maxSendWr: 4,
-  maxRecvWr: 4,
-  maxSendSge: 1,
-  maxRecvSge: 1,
-  maxInlineData: 0,
-};
+const CAPABILITIES = { maxSendWr: 4, maxRecvWr: 4, maxSendSge: 1, maxRecvSge: 1, maxInlineData: 0 };
 /** Handles are dense, so a handle this large does not exist. */
 const NOBODYS = 4000;
 

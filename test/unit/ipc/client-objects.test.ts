@@ -72,13 +72,7 @@ function newClient(quotas = DEFAULT_QUOTAS): ClientContext {
   });
 }
 
-const CAPABILITIES = {
-  maxSendWr: 4,
-  maxRecvWr: 4,
-  maxSendSge: 1,
-  maxRecvSge: 1,
-  maxInlineData: 0,
-};
+const CAPABILITIES = { maxSendWr: 4, maxRecvWr: 4, maxSendSge: 1, maxRecvSge: 1, maxInlineData: 0 };
 
 /** One object of every kind; returns the handles in the order of making. */
 async function oneOfEach(): Promise<Record<string, number>> {

@@ -15,13 +15,7 @@ import { ClientContext } from '#daemon/ipc/verbs/client-context';
 const GID = '0000:0000:0000:0000:0000:ffff:7f00:0001';
 const GROUP = '0000:0000:0000:0000:0000:ffff:e000:0105';
 const attributes = { grh: { dgid: GID, sgidIndex: 1 } };
-const capabilities = {
-  maxSendWr: 4,
-  maxRecvWr: 4,
-  maxSendSge: 1,
-  maxRecvSge: 1,
-  maxInlineData: 0,
-};
+const capabilities = { maxSendWr: 4, maxRecvWr: 4, maxSendSge: 1, maxRecvSge: 1, maxInlineData: 0 };
 const device = { name: 'roce0', transport: 'roce', addresses: ['127.0.0.1'] } as const;
 
 let host: RnicHost;

@@ -20,10 +20,7 @@ let witness: Provider;
 const clients: ShimClient[] = [];
 
 beforeEach(async () => {
-  rig = await DaemonRig.start({
-    devices: [{ name: 'iwarp0' }],
-    greetingTimeoutMs: patience(),
-  });
+  rig = await DaemonRig.start({ devices: [{ name: 'iwarp0' }], greetingTimeoutMs: patience() });
   witness = await connectDaemon({ socketPath: rig.socketPath });
 });
 

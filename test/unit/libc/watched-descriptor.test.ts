@@ -23,9 +23,7 @@ describe('a watch', () => {
       const { status, stderr } = spawnSync(
         process.execPath,
         ['--input-type=module', '-e', program],
-        {
-          encoding: 'utf8',
-        },
+        { encoding: 'utf8' },
       );
       expect({ status, stderr }).toEqual({ status: 0, stderr: '' });
     },

@@ -24,13 +24,7 @@ function invalidate(rig: NicRig, stag: number): AccessRefusal {
 function bind(
   rig: NicRig,
   mw: MW,
-  fields: {
-    key?: number;
-    access?: number;
-    lkey?: number;
-    offset?: number;
-    length?: number;
-  } = {},
+  fields: { key?: number; access?: number; lkey?: number; offset?: number; length?: number } = {},
 ): number | undefined {
   rig.send({
     opcode: SQOpcode.bindMW,
@@ -300,9 +294,7 @@ describe('memory windows', () => {
   const refused: [string, (rig: NicRig) => Parameters<typeof bind>[2], MWType?][] = [
     [
       'a region without the bind right',
-      (rig) => ({
-        lkey: rig.register(rig.pd, { access: ALL_ACCESS & ~Access.mwBind }).lkey,
-      }),
+      (rig) => ({ lkey: rig.register(rig.pd, { access: ALL_ACCESS & ~Access.mwBind }).lkey }),
     ],
     ['a region that does not exist', () => ({ lkey: 0x1234 })],
     ['a region of another domain', (rig) => ({ lkey: rig.register(rig.nic.allocPD()).lkey })],
@@ -312,9 +304,7 @@ describe('memory windows', () => {
     ['unknown rights', () => ({ access: 0x8000_0000 })],
     [
       'remote write where the owner may only read',
-      (rig) => ({
-        lkey: rig.register(rig.pd, { access: Access.mwBind }).lkey,
-      }),
+      (rig) => ({ lkey: rig.register(rig.pd, { access: Access.mwBind }).lkey }),
     ],
     ['no bytes for a type 2 window', () => ({ length: 0 }), MWType.type2],
   ];
@@ -344,12 +334,7 @@ describe('memory windows', () => {
         rkey: mw.rkey,
         raddr: START,
         flags: 0,
-        bind: {
-          key: 1,
-          access: Access.remoteAtomic,
-          lkey: region.lkey,
-          length: 16n,
-        },
+        bind: { key: 1, access: Access.remoteAtomic, lkey: region.lkey, length: 16n },
       });
     // A client that posts the next bind while the device works on this one.
     const backing = new WatchedBacking(rig.memory);

@@ -228,9 +228,7 @@ describe('errors and the flush', () => {
   it('names a known quirk of the peer', () => {
     const rig = new NicRig();
     rig.qp.terminated('peer', { kind: 'protocol', text: 'why', quirk: 'siw-bits' }, 0);
-    expect(rig.effects()[0]).toMatchObject({
-      text: 'why; known quirk: siw-bits',
-    });
+    expect(rig.effects()[0]).toMatchObject({ text: 'why; known quirk: siw-bits' });
   });
 
   it('distinguishes a refused Read from those flushed with it', () => {

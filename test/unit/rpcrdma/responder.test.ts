@@ -180,9 +180,7 @@ describe('a message that is not a call', () => {
     ],
     [
       'a position that is not a multiple of 4',
-      callWith(7, {
-        readList: [{ position: 98, handle: 1, lengthBytes: 4, offset: 0n }],
-      }),
+      callWith(7, { readList: [{ position: 98, handle: 1, lengthBytes: 4, offset: 0n }] }),
     ],
     [
       'positions out of order',

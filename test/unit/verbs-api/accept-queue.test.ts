@@ -73,11 +73,7 @@ class Peers {
         void close();
         reject(new Error('cancelled'));
       });
-      this.accepted.set(name, {
-        options,
-        confirm: () => resolve({ name, close }),
-        fail: reject,
-      });
+      this.accepted.set(name, { options, confirm: () => resolve({ name, close }), fail: reject });
     });
   }
 

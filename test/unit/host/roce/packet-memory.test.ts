@@ -159,11 +159,7 @@ describe('memory that is reached by system calls', () => {
     for (let at = 0; at < 3 * length; at += 1) a.memory[at] = at * 7 + (at >> 8);
     for (const id of [1, 2, 3]) {
       b.receives.post(id, [b.piece(id * 100_000, length)]);
-      a.sends.post({
-        opcode: SQOpcode.send,
-        wrId: id,
-        sges: [a.piece((id - 1) * length, length)],
-      });
+      a.sends.post({ opcode: SQOpcode.send, wrId: id, sges: [a.piece((id - 1) * length, length)] });
     }
     // No completion gives memory back that is still to be read.
     const seen: number[] = [];

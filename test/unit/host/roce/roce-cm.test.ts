@@ -255,10 +255,7 @@ describe('a connection that its programs move', () => {
       ib: { qpn: passive.qp.qpn, rnrRetry: 1, retryCount: 0 },
     });
     expect(response.privateData).toHaveLength(196);
-    expect(world.cm.qpAttributes(dialer, QPState.RTS)).toMatchObject({
-      rnrRetry: 1,
-      retryCnt: 4,
-    });
+    expect(world.cm.qpAttributes(dialer, QPState.RTS)).toMatchObject({ rnrRetry: 1, retryCnt: 4 });
     expect(world.cm.qpAttributes(acceptor, QPState.RTS)).toMatchObject({
       rnrRetry: 6,
       retryCnt: 4,

@@ -60,12 +60,7 @@ const plainRequest: StartupFrame = {
 const enhancedRequest: StartupFrame = {
   ...plainRequest,
   revision: 2,
-  enhanced: {
-    peerToPeer: false,
-    rtr: { send: false, write: false, read: false },
-    ird: 4,
-    ord: 8,
-  },
+  enhanced: { peerToPeer: false, rtr: { send: false, write: false, read: false }, ird: 4, ord: 8 },
 };
 
 describe('startup frames, golden', () => {

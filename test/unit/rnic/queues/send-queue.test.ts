@@ -455,70 +455,43 @@ describe('invalid elements written by a client', () => {
     [
       'two sinks of a Read',
       3,
-      (rig) => ({
-        opcode: SQOpcode.read,
-        sges: [rig.piece(0, 1), rig.piece(1, 1)],
-      }),
+      (rig) => ({ opcode: SQOpcode.read, sges: [rig.piece(0, 1), rig.piece(1, 1)] }),
     ],
     ['an inline Read', 3, () => ({ opcode: SQOpcode.read, inline: Uint8Array.of(1) })],
     [
       'inline payload beyond the element',
       1,
-      () => ({
-        opcode: SQOpcode.send,
-        inline: new Uint8Array(8),
-        inlineLength: 81,
-      }),
+      () => ({ opcode: SQOpcode.send, inline: new Uint8Array(8), inlineLength: 81 }),
     ],
     [
       'inline payload of 4 GiB',
       1,
-      () => ({
-        opcode: SQOpcode.send,
-        inline: new Uint8Array(8),
-        inlineLength: 0xffffffff,
-      }),
+      () => ({ opcode: SQOpcode.send, inline: new Uint8Array(8), inlineLength: 0xffffffff }),
     ],
     [
       'inline payload that reaches over the Immediate Data',
       1,
-      () => ({
-        opcode: SQOpcode.writeWithImm,
-        inline: new Uint8Array(8),
-        inlineLength: 65,
-      }),
+      () => ({ opcode: SQOpcode.writeWithImm, inline: new Uint8Array(8), inlineLength: 65 }),
     ],
     [
       'a sixth SGE where the Immediate Data are',
       3,
-      () => ({
-        opcode: SQOpcode.writeWithImm,
-        numSge: 6,
-      }),
+      () => ({ opcode: SQOpcode.writeWithImm, numSge: 6 }),
     ],
     [
       'an lkey that does not exist',
       2,
-      () => ({
-        opcode: SQOpcode.send,
-        sges: [{ ...good, lkey: 0x12345678 }],
-      }),
+      () => ({ opcode: SQOpcode.send, sges: [{ ...good, lkey: 0x12345678 }] }),
     ],
     [
       'an lkey with another key',
       2,
-      (rig) => ({
-        opcode: SQOpcode.send,
-        sges: [{ ...good, lkey: rig.mr.lkey ^ 1 }],
-      }),
+      (rig) => ({ opcode: SQOpcode.send, sges: [{ ...good, lkey: rig.mr.lkey ^ 1 }] }),
     ],
     [
       'one byte too many',
       2,
-      (rig) => ({
-        opcode: SQOpcode.send,
-        sges: [{ ...good, length: 4097, lkey: rig.mr.lkey }],
-      }),
+      (rig) => ({ opcode: SQOpcode.send, sges: [{ ...good, length: 4097, lkey: rig.mr.lkey }] }),
     ],
     [
       'an address below the region',
@@ -539,10 +512,7 @@ describe('invalid elements written by a client', () => {
     [
       'a bind of no window',
       10,
-      () => ({
-        opcode: SQOpcode.bindMW,
-        bind: { key: 1, access: 0, lkey: 0, length: 1n },
-      }),
+      () => ({ opcode: SQOpcode.bindMW, bind: { key: 1, access: 0, lkey: 0, length: 1n } }),
     ],
     ['an invalidation of nothing', 10, () => ({ opcode: SQOpcode.localInv, rkey: 0x55555500 })],
   ];
