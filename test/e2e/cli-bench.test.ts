@@ -1,16 +1,12 @@
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 
 const compiled = (path: string) => fileURLToPath(new URL(`../../dist/${path}`, import.meta.url));
 
-let folder: CommandFolder;
-
-beforeEach(() => {
-  folder = new CommandFolder();
-});
+const folder = new CommandFolder();
 
 afterEach(() => folder.clean());
 

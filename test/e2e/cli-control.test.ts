@@ -11,11 +11,10 @@ import { patience, programSeconds, until } from '../support/patience.ts';
 const READY_WITHIN_MS = 500;
 const ONE_LINE = /^iwarpd: [^\n]+\n$/;
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let socket: string;
 
 beforeEach(() => {
-  folder = new CommandFolder();
   socket = folder.file('d/iwarpd.sock');
 });
 
@@ -317,8 +316,7 @@ describe('reset', () => {
     await folder.daemon(socket);
     const server = await leaking();
     const finished = await command('reset', '--expect-clean', '--json');
-    expect(finished.status).toBe(1);
-    expect(finished.stderr).toBe('iwarpd: 1 client still held objects\n');
+    expect(finished).toMatchObject({ status: 1, stderr: 'iwarpd: 1 client still held objects\n' });
     expect(JSON.parse(finished.stdout)).toMatchObject({
       clients: 1,
       connections: 0,

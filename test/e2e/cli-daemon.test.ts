@@ -17,11 +17,10 @@ const HOSTILE_CLIENT = `
   console.log('there');
   setInterval(() => provider, 1_000_000);`;
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let socket: string;
 
 beforeEach(() => {
-  folder = new CommandFolder();
   socket = folder.file('d/iwarpd.sock');
 });
 
@@ -39,8 +38,7 @@ describe('without a daemon', () => {
     expect(finished.stderr).toMatch(ONE_LINE);
     expect(finished.stderr).toContain(socket);
     expect(finished.stderr).toContain('iwarpd start');
-    expect(finished.stdout).toBe('');
-    expect(finished.status).toBe(1);
+    expect(finished).toMatchObject({ stdout: '', status: 1 });
   });
 
   it('doctor succeeds and reports that no daemon runs', async () => {

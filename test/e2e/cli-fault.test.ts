@@ -7,12 +7,11 @@ import { fetchWith, madeToken } from '../support/http-token.ts';
 
 /** Each test starts a daemon and several commands, and other tests may run beside it. */
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let socket: string;
 let url: string;
 
 beforeAll(async () => {
-  folder = new CommandFolder();
   socket = folder.file('d/iwarpd.sock');
   const daemon = await folder.daemon(socket, [
     '--no-native',

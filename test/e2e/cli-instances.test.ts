@@ -3,15 +3,11 @@ import { once } from 'node:events';
 import { existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { until } from '../support/patience.ts';
 
-let folder: CommandFolder;
-
-beforeEach(() => {
-  folder = new CommandFolder();
-});
+const folder = new CommandFolder();
 
 afterEach(async () => {
   await iwarpd('stop', '--all');

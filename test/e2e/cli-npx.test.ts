@@ -7,11 +7,10 @@ import { until } from '../support/patience.ts';
 
 const hasNpx = spawnSync('npx', ['--version']).status === 0;
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let npx: ChildProcess | undefined;
 
 beforeEach(() => {
-  folder = new CommandFolder();
   mkdirSync(folder.file('node_modules/.bin'), { recursive: true });
   writeFileSync(folder.file('package.json'), '{"name":"project","private":true}');
   const [, main = ''] = commandWords([]);

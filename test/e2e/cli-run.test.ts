@@ -17,11 +17,10 @@ const sanitized =
     input: 'int main(void) { return 0; }',
   }).status === 0;
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let socket: string;
 
 beforeEach(() => {
-  folder = new CommandFolder();
   socket = folder.file('d/iwarpd.sock');
 });
 

@@ -2,13 +2,11 @@
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
+import { networkNamespace } from '../support/network-namespace.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 
 /** In a network namespace with raw sockets; undefined where that is not permitted. */
-const apart = [
-  ['unshare', '--net'],
-  ['unshare', '--net', '--map-root-user'],
-].find(([command = '', ...rest]) => spawnSync(command, [...rest, 'ip', 'link']).status === 0);
+const apart = networkNamespace('ip', 'link');
 
 const PREPARE = `
   ip link set lo up

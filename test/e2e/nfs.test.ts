@@ -14,7 +14,7 @@ import { CommandFolder, type RunningCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { patience } from '../support/patience.ts';
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let directory: string;
 let ports: string[];
 
@@ -46,7 +46,6 @@ async function nfs(words: readonly string[]) {
 }
 
 beforeEach(async () => {
-  folder = new CommandFolder();
   directory = folder.file('export');
   mkdirSync(directory);
   ports = ['--port', String(await freePort()), '--mount-port', String(await freePort())];

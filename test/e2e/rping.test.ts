@@ -7,7 +7,7 @@ import { ownAddress } from '../support/own-address.ts';
 
 const SERVER_ADDRESS = '127.0.0.3';
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let port: string;
 
 /** How each side reaches an RNIC: over daemons of the test, or one in its own process. */
@@ -60,7 +60,6 @@ function startClient(ways: Ways, words: readonly string[]): RunningCommand {
 }
 
 beforeEach(async () => {
-  folder = new CommandFolder();
   port = String(await freePort(SERVER_ADDRESS));
 });
 

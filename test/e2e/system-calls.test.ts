@@ -7,6 +7,7 @@ import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
+import { networkNamespace } from '../support/network-namespace.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
@@ -19,12 +20,7 @@ const CARRIES = new RegExp(
 );
 
 /** In a network namespace that may be traced; undefined where that is not permitted. */
-const apart = [
-  ['unshare', '--net'],
-  ['unshare', '--net', '--map-root-user'],
-].find(([command = '', ...rest]) => {
-  return spawnSync(command, [...rest, 'strace', '-o', '/dev/null', 'true']).status === 0;
-});
+const apart = networkNamespace('strace', '-o', '/dev/null', 'true');
 
 /** Only the first address is that of a device for every address: the others' interface has no carrier. */
 const PREPARE = `

@@ -26,13 +26,12 @@ type Line = Omit<TraceRecord, 'micros' | 'kind'> &
     readonly kind: TraceRecord['kind'] | 'refusal';
   };
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let socket: string;
 let url: string;
 let daemon: RunningCommand;
 
 beforeEach(async () => {
-  folder = new CommandFolder();
   socket = folder.file('d/s');
   const devices = ['--device', `a=${CLIENT}`, '--device', `b=${SERVER}`];
   daemon = await folder.daemon(socket, [...devices, '--no-native', '--http', '127.0.0.1:0']);

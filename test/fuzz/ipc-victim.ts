@@ -5,6 +5,7 @@ import type { ClientMemory } from '#daemon/clients/objects/client-memory';
 import type { DeviceDirectory } from '#daemon/clients/objects/device-directory';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
+import { queueSizes } from '../support/queue-sizes.ts';
 import { claim } from './target.ts';
 
 /** Bytes that a client may register at `OWN_ADDRESS`. */
@@ -76,13 +77,7 @@ export class Victim {
     const { context } = run('openDevice', { name: undefined });
     const { pd } = run('allocPD', { context });
     const { cq } = run('createCQ', { context, cqe: 8, channel: undefined });
-    const capabilities = {
-      maxSendWr: 4,
-      maxRecvWr: 4,
-      maxSendSge: 1,
-      maxRecvSge: 1,
-      maxInlineData: 0,
-    };
+    const capabilities = queueSizes(4);
     const queues = { pd, sendCQ: cq, recvCQ: cq, srq: undefined };
     this.#qp = run('createQP', { ...queues, capabilities, sqSigAll: true }).qp;
     const { buffer, mapping } = run('allocBuffer', { lengthBytes: 4096 });

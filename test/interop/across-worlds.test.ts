@@ -70,7 +70,7 @@ const PAIRS: readonly Pair[] = [
 ];
 
 let guest: Guest;
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let socket: string;
 let guestExports: string;
 
@@ -137,7 +137,6 @@ async function untilListening(port: number, server: RunningCommand): Promise<voi
 describeWith(['kernel-peer', 'perftest'], 'unmodified programs between iwarpd and siw', () => {
   beforeAll(async () => {
     await prepareKernelPeer();
-    folder = new CommandFolder();
     socket = folder.file('d/s');
     await folder.daemon(socket, ['--no-crc']);
     guest = await startGuest({ forwards: [PORT] });
@@ -146,7 +145,7 @@ describeWith(['kernel-peer', 'perftest'], 'unmodified programs between iwarpd an
 
   afterAll(async () => {
     await guest?.stop();
-    await folder?.clean();
+    await folder.clean();
   });
 
   // Leftovers of a failed test must not affect the next one.

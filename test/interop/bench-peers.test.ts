@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { describeWith } from '../support/prerequisites.ts';
 
@@ -41,11 +41,7 @@ function isRunning({ pid, name }: Process): boolean {
   }
 }
 
-let folder: CommandFolder;
-
-beforeEach(() => {
-  folder = new CommandFolder();
-});
+const folder = new CommandFolder();
 
 afterEach(() => folder.clean());
 

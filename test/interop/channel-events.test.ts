@@ -41,8 +41,7 @@ describeWith(['native'], 'threads that sleep until a channel wakes them', () => 
   it.each(DEVICES)('are woken by each event of %s while older ones are unread', async (device) => {
     const words = [edges, device, ADDRESSES[device]];
     const ended = await new ShimProgram(words, rig.environment).end();
-    expect(ended.output).toBe('every event woke\n');
-    expect(ended.status).toBe(0);
+    expect(ended).toMatchObject({ output: 'every event woke\n', status: 0 });
   });
 
   it('leave nothing when they are killed meanwhile', async () => {

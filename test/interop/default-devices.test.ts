@@ -4,7 +4,7 @@
  */
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
-import { afterEach, beforeEach, expect, it } from 'vitest';
+import { afterEach, expect, it } from 'vitest';
 import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from '../support/prerequisites.ts';
@@ -18,11 +18,7 @@ for attempt in $(seq 100); do
 done
 "$@" 127.0.0.1 && wait $server`;
 
-let folder: CommandFolder;
-
-beforeEach(() => {
-  folder = new CommandFolder();
-});
+const folder = new CommandFolder();
 
 afterEach(() => folder.clean());
 

@@ -32,8 +32,7 @@ describeWith(['native'], 'a program that gives up rights', () => {
     'creates a completion channel and other objects on %s after %s',
     async (device, how) => {
       const ended = await new ShimProgram([program, device, how], rig.environment).end();
-      expect(ended.output).toBe('all made\n');
-      expect(ended.status).toBe(0);
+      expect(ended).toMatchObject({ output: 'all made\n', status: 0 });
     },
   );
 
@@ -42,8 +41,7 @@ describeWith(['native'], 'a program that gives up rights', () => {
     async (device, how) => {
       const words = [program, device, how, 'forked'];
       const ended = await new ShimProgram(words, rig.environment).end();
-      expect(ended.output).toBe('all made\n');
-      expect(ended.status).toBe(0);
+      expect(ended).toMatchObject({ output: 'all made\n', status: 0 });
     },
   );
 

@@ -93,7 +93,7 @@ function messagesOf(line: string): string[] {
 }
 
 let guest: Guest;
-let folder: CommandFolder;
+const folder = new CommandFolder();
 /** Why no guest is available. */
 let obstacle: string | undefined;
 
@@ -106,7 +106,6 @@ async function inGuest(script: string): Promise<string> {
 
 describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the kernel', () => {
   beforeAll(async () => {
-    folder = new CommandFolder();
     try {
       await prepareKernelPeer();
       guest = await startGuest({ sctp: true, share: folder.path });
@@ -120,7 +119,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
 
   afterAll(async () => {
     await guest?.stop();
-    await folder?.clean();
+    await folder.clean();
   });
 
   it(

@@ -35,8 +35,7 @@ describeWith(['native'], 'registered memory', () => {
 
   it.each(TIERS)('that mremap moved is used at its new place, reached by %s', async (tier) => {
     const { ended, log } = await run(tier, 'moved');
-    expect(ended.output).toBe('all continued\n');
-    expect(ended.status).toBe(0);
+    expect(ended).toMatchObject({ output: 'all continued\n', status: 0 });
     expect(log).not.toContain('registered memory');
   });
 

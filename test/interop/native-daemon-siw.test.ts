@@ -24,7 +24,7 @@ const PINGS = 10;
 const SIZE = 8192;
 
 let guest: Guest;
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let daemon: GuestProcess;
 /** Why no guest is available. */
 let obstacle: string | undefined;
@@ -57,7 +57,6 @@ async function inGuest(script: string): Promise<string> {
 
 describeWith(['kernel-peer'], 'a daemon beside siw', () => {
   beforeAll(async () => {
-    folder = new CommandFolder();
     await boot();
   }, GUEST_START_TIMEOUT_MS);
 
@@ -65,7 +64,7 @@ describeWith(['kernel-peer'], 'a daemon beside siw', () => {
 
   afterAll(async () => {
     await guest?.stop();
-    await folder?.clean();
+    await folder.clean();
   });
 
   it('lists siw0 and the emulated device', async () => {

@@ -25,7 +25,7 @@ const ADDRESS = '127.0.0.1';
 /** A library with one call of libibverbs, like a very old release. */
 const OLD_LIBRARY = 'void *ibv_get_device_list(int *count) { return 0; }';
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 
 /** Runs a case, which must exit cleanly. */
 async function run(words: readonly string[], environment: Environment = {}): Promise<HostileSteps> {
@@ -35,10 +35,6 @@ async function run(words: readonly string[], environment: Environment = {}): Pro
 }
 
 describeWith(['native'], 'misuse of the native bridge', () => {
-  beforeAll(() => {
-    folder = new CommandFolder();
-  });
-
   afterAll(() => folder.clean());
 
   describe('libraries', () => {

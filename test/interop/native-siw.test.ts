@@ -42,7 +42,7 @@ const PASSED_MIN = 100;
 const SKIPPED_COUNT = 19;
 
 let guest: Guest;
-let folder: CommandFolder;
+const folder = new CommandFolder();
 /** Why no guest is available. */
 let obstacle: string | undefined;
 
@@ -89,7 +89,6 @@ const POWERLESS = 'setpriv --bounding-set=-dac_override,-dac_read_search';
 
 describeWith(['kernel-peer'], 'the native bridge on siw', () => {
   beforeAll(async () => {
-    folder = new CommandFolder();
     await boot();
   }, GUEST_START_TIMEOUT_MS);
 
@@ -97,7 +96,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
 
   afterAll(async () => {
     await guest?.stop();
-    await folder?.clean();
+    await folder.clean();
   });
 
   describe('rping', () => {

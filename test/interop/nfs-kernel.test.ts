@@ -44,7 +44,7 @@ const MOUNT_PORT = 20048;
 const MEBIBYTE = 1 << 20;
 
 let guest: Guest;
-let folder: CommandFolder;
+const folder = new CommandFolder();
 
 /** Runs a script in the guest, which must succeed, and returns its output. */
 async function inGuest(script: string): Promise<string> {
@@ -73,14 +73,13 @@ function noise(count: number): Buffer {
 describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', () => {
   beforeAll(async () => {
     await prepareKernelPeer();
-    folder = new CommandFolder();
     writeFileSync(folder.file('noise'), noise(64 * MEBIBYTE));
     guest = await startGuest({ nfs: true, forwards: [NFS_PORT, MOUNT_PORT], share: folder.path });
   }, GUEST_START_TIMEOUT_MS);
 
   afterAll(async () => {
     await guest?.stop();
-    await folder?.clean();
+    await folder.clean();
   });
 
   describe("our server, the kernel's client", () => {

@@ -41,11 +41,10 @@ function obstacle(): string {
 const reason = obstacle();
 
 describe.skipIf(reason !== '')(`a server that rpcbind knows${reason}`, () => {
-  let folder: CommandFolder;
+  const folder = new CommandFolder();
   let directory: string;
 
   beforeAll(() => {
-    folder = new CommandFolder();
     directory = folder.file('export');
     mkdirSync(directory);
   });

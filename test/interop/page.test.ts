@@ -28,7 +28,7 @@ const FIRST_DATA_MAX_MS = 1000;
 const IDLE_COST_MAX = 0.02;
 
 let browser: Browser;
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let socket: string;
 let rig: PageRig | undefined;
 
@@ -39,7 +39,6 @@ beforeAll(async () => {
 afterAll(() => browser?.close());
 
 beforeEach(() => {
-  folder = new CommandFolder();
   socket = folder.file('iwarpd.sock');
 });
 

@@ -29,8 +29,7 @@ describeWith(['native'], 'a server that is started again', () => {
     async (device) => {
       const words = [program, device, ADDRESSES[device], `${await freePort()}`, `${QUEUE_PAIRS}`];
       const ended = await new ShimProgram(words, rig.environment).end();
-      expect(ended.output).toBe('listens again\n');
-      expect(ended.status).toBe(0);
+      expect(ended).toMatchObject({ output: 'listens again\n', status: 0 });
     },
   );
 });

@@ -2,9 +2,9 @@
  * Addresses of the host that come and go while a daemon runs: the GID table of its RoCE device, the
  * device tree, the event, and reachability. In a network namespace of its own.
  */
-import { spawnSync } from 'node:child_process';
 import { afterEach, expect, it } from 'vitest';
 import { CommandFolder, type Finished, RunningCommand } from '../support/cli-process.ts';
+import { networkNamespace } from '../support/network-namespace.ts';
 import { describeWith } from '../support/prerequisites.ts';
 
 const FIRST = '0000:0000:0000:0000:0000:ffff:c612:0901';
@@ -46,10 +46,7 @@ sleep 1.5; await 'GID.*port 1' 3
 kill $watch; wait $watch 2> /dev/null; exit 0`;
 
 /** In a namespace of our own; undefined where that is not permitted. */
-const apart = [
-  ['unshare', '--net'],
-  ['unshare', '--net', '--map-root-user'],
-].find(([command = '', ...rest]) => spawnSync(command, [...rest, 'true']).status === 0);
+const apart = networkNamespace('true');
 
 const folder = new CommandFolder();
 

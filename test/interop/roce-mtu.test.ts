@@ -1,14 +1,11 @@
 /** The MTU of a RoCE port, from that of its interface. */
-import { spawnSync } from 'node:child_process';
 import { expect, it } from 'vitest';
 import { RunningCommand } from '../support/cli-process.ts';
+import { networkNamespace } from '../support/network-namespace.ts';
 import { describeWith } from '../support/prerequisites.ts';
 
 /** In a network namespace of our own; undefined where that is not permitted. */
-const apart = [
-  ['unshare', '--net'],
-  ['unshare', '--net', '--map-root-user'],
-].find(([command = '', ...rest]) => spawnSync(command, [...rest, 'true']).status === 0);
+const apart = networkNamespace('true');
 
 const PREPARE = `
   ip link set lo up

@@ -2,25 +2,18 @@
  * Multicast between hosts: mckey of librdmacm on two daemons, each in its own network namespace, with
  * a veth pair between them.
  */
-import { spawnSync } from 'node:child_process';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it } from 'vitest';
 import { CommandFolder, RunningCommand } from '../support/cli-process.ts';
+import { networkNamespace } from '../support/network-namespace.ts';
 import { programSeconds } from '../support/patience.ts';
 import { describeWith } from '../support/prerequisites.ts';
 
-let folder: CommandFolder;
-
-beforeEach(() => {
-  folder = new CommandFolder();
-});
+const folder = new CommandFolder();
 
 afterEach(() => folder.clean());
 
 /** In a network namespace of our own; undefined where that is not permitted. */
-const apart = [
-  ['unshare', '--net'],
-  ['unshare', '--net', '--map-root-user'],
-].find(([command = '', ...rest]) => spawnSync(command, [...rest, 'true']).status === 0);
+const apart = networkNamespace('true');
 
 /** Makes a second namespace, and a veth pair into it; then runs its words. */
 const PREPARE = `

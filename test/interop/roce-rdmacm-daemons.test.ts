@@ -1,26 +1,22 @@
 /** rdma_cm on the RoCE devices of daemons: which device it chooses, two daemons, and one that is killed. */
-import { spawnSync } from 'node:child_process';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
+import { networkNamespace } from '../support/network-namespace.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { programSeconds } from '../support/patience.ts';
 import { describeWith } from '../support/prerequisites.ts';
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let socket: string;
 
 beforeEach(() => {
-  folder = new CommandFolder();
   socket = folder.file('iwarpd.sock');
 });
 
 afterEach(() => folder.clean());
 
 /** In a network namespace of our own; undefined where that is not permitted. */
-const apart = [
-  ['unshare', '--net'],
-  ['unshare', '--net', '--map-root-user'],
-].find(([command = '', ...rest]) => spawnSync(command, [...rest, 'true']).status === 0);
+const apart = networkNamespace('true');
 
 /** Seconds after which a program is ended whose test has not ended it. */
 const LIMIT = `${programSeconds()}`;

@@ -19,10 +19,9 @@ const CLIENT = ownAddress(26);
 const UDADDY_PORT = 7174;
 
 let rig: RoceRig;
-let folder: CommandFolder;
+const folder = new CommandFolder();
 
 beforeAll(async () => {
-  folder = new CommandFolder();
   rig = await RoceRig.start(
     { name: 'roce0', addresses: [SERVER], transport: 'roce' },
     { name: 'roce1', addresses: [CLIENT], transport: 'roce' },

@@ -63,7 +63,7 @@ const TWO_SIDES = {
 } as const;
 
 let guest: Guest;
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let daemon: GuestProcess;
 /** The front of a command that runs one side of rdma-core's tests. */
 let sides: string;
@@ -142,7 +142,6 @@ async function boot(): Promise<void> {
 
 describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', () => {
   beforeAll(async () => {
-    folder = new CommandFolder();
     sides = layOutSides(folder.path);
     await boot();
   }, GUEST_START_TIMEOUT_MS);
@@ -151,7 +150,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
 
   afterAll(async () => {
     await guest?.stop();
-    await folder?.clean();
+    await folder.clean();
   });
 
   describe.each(BOTH)('the server is %s', (serving) => {

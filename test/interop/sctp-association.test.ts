@@ -60,8 +60,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
   it('comes up with the indication of the peer and as many streams as both have [SCTP-11.1-01, SCTP-8-01]', async () => {
     const [mine, theirs] = await rig.pair();
     for (const { association } of [mine, theirs]) {
-      expect(association.peerAdaptation).toBe(1);
-      expect(association.streamCount).toBe(4);
+      expect(association).toMatchObject({ peerAdaptation: 1, streamCount: 4 });
       // Loopback has an MTU of 65,536.
       expect(association.messageMaxBytes).toBe(65_476);
     }

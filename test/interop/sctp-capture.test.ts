@@ -15,11 +15,10 @@ const A = ownAddress(51);
 const B = ownAddress(52);
 const PORT = 7471;
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let socket: string;
 
 beforeEach(async () => {
-  folder = new CommandFolder();
   socket = folder.file('iwarpd.sock');
   await folder.daemon(socket, ['--device', `a=sctp:${A}`, '--device', `b=sctp:${B}`]);
 });

@@ -20,11 +20,10 @@ const B = ownAddress(42);
 const T = ownAddress(43);
 const BOTH = ['--device', `a=sctp:${A}`, '--device', `b=sctp:${B}`];
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let socket: string;
 
 beforeEach(() => {
-  folder = new CommandFolder();
   socket = folder.file('iwarpd.sock');
 });
 

@@ -39,13 +39,12 @@ kernel: dry false
 `;
 
 let guest: Guest;
-let folder: CommandFolder;
+const folder = new CommandFolder();
 /** Why no guest is available. */
 let obstacle: string | undefined;
 
 describeWith(['kernel-peer', 'sctp', 'tshark'], 'SCTP with the kernel', () => {
   beforeAll(async () => {
-    folder = new CommandFolder();
     try {
       await prepareKernelPeer();
       guest = await startGuest({ sctp: true, share: folder.path });
@@ -63,7 +62,7 @@ describeWith(['kernel-peer', 'sctp', 'tshark'], 'SCTP with the kernel', () => {
 
   afterAll(async () => {
     await guest?.stop();
-    await folder?.clean();
+    await folder.clean();
   });
 
   it('carries messages both ways with either end as the first, with indication, streams and flags [SCTP-5.1-01, SCTP-11.1-01]', async () => {

@@ -46,7 +46,7 @@ const TALKS_INSIDE = [
 const REVISIONS = [1, 2] as const;
 
 let guest: Guest;
-let folder: CommandFolder;
+const folder = new CommandFolder();
 
 /** rdma-core's server in the guest, reached through `guest.forwarded(PORT)`. */
 async function kernelServer(words: string): Promise<GuestProcess> {
@@ -79,13 +79,12 @@ async function ourServer(port: number, words: readonly string[]): Promise<Runnin
 describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
   beforeAll(async () => {
     await prepareKernelPeer();
-    folder = new CommandFolder();
     guest = await startGuest({ forwards: [PORT], share: folder.path });
   }, GUEST_START_TIMEOUT_MS);
 
   afterAll(async () => {
     await guest?.stop();
-    await folder?.clean();
+    await folder.clean();
   });
 
   describe('CRC off, our end on the host', () => {

@@ -11,14 +11,9 @@ import {
 } from '#contract/protocol/queue-layout';
 import { CMEventType, SendFlag, WROpcode } from '#contract/verbs/enums';
 import { NativeRig } from '../support/native-rig.ts';
+import { queueSizes } from '../support/queue-sizes.ts';
 
-const CAPABILITIES = {
-  maxSendWr: 8,
-  maxRecvWr: 8,
-  maxSendSge: 2,
-  maxRecvSge: 2,
-  maxInlineData: 32,
-};
+const CAPABILITIES = queueSizes(8, 8, 2, 32);
 
 /** Bytes of a ring as a hostile client may leave them: elements of noise, some of them VALID. */
 function ringBytes(count: number, elementBytes: number, flagsAt: number) {

@@ -203,8 +203,7 @@ describe('requester and responder', () => {
         for (const [i] of loads.entries()) pair.expectResult(i + 1);
         expect([...pair.carriedOut].sort((a, b) => a - b)).toEqual(loads.map((_load, i) => i + 1));
         expect(pair.requester.memory.regions.size).toBe(0);
-        expect(pair.responder.responder.callCount).toBe(0);
-        expect(pair.responder.responder.pulledBytes).toBe(0);
+        expect(pair.responder.responder).toMatchObject({ callCount: 0, pulledBytes: 0 });
         expect(pair.requester.requester.inFlight).toBe(0);
       }),
     );

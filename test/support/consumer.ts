@@ -18,6 +18,7 @@ import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import { SendRing } from '#verbs-api/client/send-ring';
 import { bytesOf, hexOf } from './hex.ts';
 import { until } from './patience.ts';
+import { queueSizes } from './queue-sizes.ts';
 import type { RnicNode } from './rnic-node.ts';
 
 const QUEUE_DEPTH = 256;
@@ -124,13 +125,7 @@ export class Consumer {
       sendCQ: this.cq,
       recvCQ: this.cq,
       srq: options.srq,
-      capabilities: {
-        maxSendWr: QUEUE_DEPTH,
-        maxRecvWr: QUEUE_DEPTH,
-        maxSendSge: SGES,
-        maxRecvSge: SGES,
-        maxInlineData: INLINE_BYTES,
-      },
+      capabilities: queueSizes(QUEUE_DEPTH, QUEUE_DEPTH, SGES, INLINE_BYTES),
       sqSigAll: true,
       ring,
       tag: this,

@@ -35,6 +35,7 @@ import {
   type OutboundMessage,
   type WireFailure,
 } from '#daemon/rnic/wire-port';
+import { queueSizes } from './queue-sizes.ts';
 
 /** A piece of memory as an SGE names it. */
 interface Piece {
@@ -386,13 +387,7 @@ export class NicRig {
       sendCQ: this.sendCQ,
       recvCQ: this.recvCQ,
       srq: this.srq,
-      capabilities: {
-        maxSendWr: this.#options.sqCount ?? 16,
-        maxRecvWr: this.#options.rqCount ?? 16,
-        maxSendSge: 6,
-        maxRecvSge: 6,
-        maxInlineData: 80,
-      },
+      capabilities: queueSizes(this.#options.sqCount ?? 16, this.#options.rqCount ?? 16, 6, 80),
       sqSigAll: this.#options.sqSigAll ?? false,
       ring,
       progress: () => this.#options.progress,

@@ -10,6 +10,7 @@ import type { AddressVector, QPModification, QPPath } from '#daemon/rnic/qp-attr
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { QPInit } from '#daemon/rnic/queue-pair-init';
 import { ALL_ACCESS, MEMORY_ADDRESS, ScriptedStream } from './nic-rig.ts';
+import { queueSizes } from './queue-sizes.ts';
 
 /** A wire that records its modifications. */
 class ScriptedWire extends ScriptedStream implements ProgramWire {
@@ -123,13 +124,7 @@ export class ProgramRig {
       sendCQ: cq(),
       recvCQ: cq(),
       srq: undefined,
-      capabilities: {
-        maxSendWr: 16,
-        maxRecvWr: 16,
-        maxSendSge: 2,
-        maxRecvSge: 2,
-        maxInlineData: 32,
-      },
+      capabilities: queueSizes(16, 16, 2, 32),
       sqSigAll: false,
       ring,
       tag: undefined,

@@ -22,6 +22,7 @@ import { CompletionRing } from '#verbs-api/client/completion-ring';
 import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import { SendRing } from '#verbs-api/client/send-ring';
 import { until } from './patience.ts';
+import { queueSizes } from './queue-sizes.ts';
 
 /** How long a test waits for an expected event. */
 const QUEUE_DEPTH = 64;
@@ -62,13 +63,7 @@ export class Channel {
       key: undefined,
     });
     this.cq = device.nic.createCQ({ cqe: 4 * QUEUE_DEPTH, ring, tag: this });
-    const capabilities = {
-      maxSendWr: QUEUE_DEPTH,
-      maxRecvWr: QUEUE_DEPTH,
-      maxSendSge: 2,
-      maxRecvSge: 2,
-      maxInlineData: 64,
-    };
+    const capabilities = queueSizes(QUEUE_DEPTH, QUEUE_DEPTH, 2, 64);
     const queues = { sendCQ: this.cq, recvCQ: this.cq, srq: undefined };
     this.qp = device.nic.createQP(pd, { ...queues, capabilities, sqSigAll: true, ring, tag: this });
     const { qp } = this;

@@ -16,6 +16,7 @@ import {
 } from './nic-rig.ts';
 import { Prng } from './prng.ts';
 import { MASKS, mappedGid, PEER, VALUES } from './program-rig.ts';
+import { queueSizes } from './queue-sizes.ts';
 import { VirtualClock, VirtualTime } from './virtual-time.ts';
 
 /** Local write, and remote write, read and atomic. */
@@ -69,13 +70,7 @@ export class RoceEnd {
       key: undefined,
     });
     const cq = nic.createCQ({ cqe: 4 * DEPTH, ring, tag: undefined });
-    const capabilities = {
-      maxSendWr: DEPTH,
-      maxRecvWr: DEPTH,
-      maxSendSge: 2,
-      maxRecvSge: 2,
-      maxInlineData: 32,
-    };
+    const capabilities = queueSizes(DEPTH, DEPTH, 2, 32);
     const queues = { sendCQ: cq, recvCQ: cq, srq: undefined, ring, tag: undefined };
     this.qp = nic.createQP(pd, { type, ...queues, capabilities, sqSigAll: false });
     this.sends = new SendProducer(this.qp);

@@ -22,6 +22,7 @@ import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import type { Draws } from '#test/support/draws';
 import { hexOf } from '#test/support/hex';
 import { scribble } from '#test/support/mutate';
+import { queueSizes } from '#test/support/queue-sizes';
 import { assertReason } from '#test/support/reasons';
 import {
   COMMAND_NAMES,
@@ -238,13 +239,7 @@ class Hostile implements Knowledge {
   }
 
   #newQP(pd: number, cq: number, type?: QPType): number {
-    const capabilities = {
-      maxSendWr: 16,
-      maxRecvWr: 16,
-      maxSendSge: 6,
-      maxRecvSge: 6,
-      maxInlineData: 80,
-    };
+    const capabilities = queueSizes(16, 16, 6, 80);
     const queues = { pd, sendCQ: cq, recvCQ: cq, srq: undefined };
     const init = { ...queues, capabilities, sqSigAll: true, type };
     return this.#do('createQP', init).qp;

@@ -28,6 +28,7 @@ import { scribble } from '#test/support/mutate';
 import { ALL_ACCESS, MEMORY_ADDRESS, ReceiveProducer } from '#test/support/nic-rig';
 import { ownAddress } from '#test/support/own-address';
 import { MASKS, PEER, VALUES } from '#test/support/program-rig';
+import { queueSizes } from '#test/support/queue-sizes';
 import { OPCODES, packetOf } from '#test/support/roce-packets';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
@@ -93,13 +94,7 @@ class UdpState implements FuzzState {
     });
     this.#rkey = mr.rkey;
     const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
-    const capabilities = {
-      maxSendWr: 4,
-      maxRecvWr: 64,
-      maxSendSge: 1,
-      maxRecvSge: 1,
-      maxInlineData: 0,
-    };
+    const capabilities = queueSizes(4, 64);
     const cq = nic.createCQ({ cqe: 32_000, ring, tag: undefined });
     this.#makeQP = (type) => {
       const queues = { sendCQ: cq, recvCQ: cq, srq: undefined, ring, tag: undefined };

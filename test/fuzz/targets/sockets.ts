@@ -21,6 +21,7 @@ import { bytesOf, hexOf } from '#test/support/hex';
 import { IpcClient } from '#test/support/ipc-client';
 import { inPieces, join, mutated, rearranged } from '#test/support/mutate';
 import { until } from '#test/support/patience';
+import { queueSizes } from '#test/support/queue-sizes';
 import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { SEGMENTS } from '../corpus.ts';
@@ -206,13 +207,7 @@ class HostState implements FuzzState {
     });
     const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
     const cq = nic.createCQ({ cqe: 4096, ring, tag: undefined });
-    const capabilities = {
-      maxSendWr: 4,
-      maxRecvWr: 8,
-      maxSendSge: 1,
-      maxRecvSge: 1,
-      maxInlineData: 0,
-    };
+    const capabilities = queueSizes(4, 8);
     this.#makeQP = () => {
       const queues = { sendCQ: cq, recvCQ: cq, srq: undefined, sqSigAll: true };
       const qp = nic.createQP(pd, { ...queues, capabilities, ring, tag: undefined });

@@ -15,6 +15,7 @@ import type { Draws } from '#test/support/draws';
 import { drain, post } from '#test/support/fpdu-stream';
 import { bytesOf, hexOf } from '#test/support/hex';
 import { inPieces, join, mutated, rearranged } from '#test/support/mutate';
+import { queueSizes } from '#test/support/queue-sizes';
 import { streamOptions } from '#test/support/streams';
 import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import { SendRing } from '#verbs-api/client/send-ring';
@@ -64,13 +65,7 @@ class Session {
     const environment = { pool: device.pool, crc32c };
     const withRevision = streamOptions({ ...options, mpaRevision: 1 });
     this.stream = new Stream(withRevision, new MpaLayer(withRevision, environment));
-    const capabilities = {
-      maxSendWr: QUEUE_DEPTH,
-      maxRecvWr: QUEUE_DEPTH,
-      maxSendSge: 1,
-      maxRecvSge: 1,
-      maxInlineData: 0,
-    };
+    const capabilities = queueSizes(QUEUE_DEPTH);
     const { cq } = device;
     const queues = { sendCQ: cq, recvCQ: cq, srq: undefined, sqSigAll: true };
     this.qp = device.nic.createQP(device.pd, {

@@ -13,6 +13,7 @@ import {
 } from '#test/support/nic-rig';
 import type { Prng } from '#test/support/prng';
 import { MASKS, mappedGid, PEER, VALUES } from '#test/support/program-rig';
+import { queueSizes } from '#test/support/queue-sizes';
 import {
   anyTier,
   type MemoryProgram,
@@ -105,13 +106,7 @@ export class MemoryEnd {
     const { nic } = program.device;
     const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
     this.cq = nic.createCQ({ cqe: 64, ring, tag: undefined });
-    const capabilities = {
-      maxSendWr: DEPTH,
-      maxRecvWr: DEPTH,
-      maxSendSge: 2,
-      maxRecvSge: 2,
-      maxInlineData: 32,
-    };
+    const capabilities = queueSizes(DEPTH, DEPTH, 2, 32);
     const queues = { sendCQ: this.cq, recvCQ: this.cq, srq: program.shared?.srq, ring };
     this.qp = nic.createQP(program.pd, {
       type: QPType.rc,

@@ -82,8 +82,7 @@ describe('reads through an agent', () => {
     expect(rig.backing.prepareRead(100, 50)).toBe(false);
     expect(rig.backing.read(100, 50, new Uint8Array(50), 0)).toBe(false);
     expect(rig.backing.prepareRead(100, 50)).toBe(false);
-    expect(rig.waiting).toBe(1);
-    expect(rig.ready).toBe(0);
+    expect(rig).toMatchObject({ waiting: 1, ready: 0 });
     rig.exchange();
     expect(rig.ready).toBe(1);
     expect(rig.backing.prepareRead(100, 50)).toBe(true);

@@ -4,6 +4,7 @@ import { QPState, QPType } from '#contract/verbs/enums';
 import { QPAttribute } from '#contract/verbs/qp-attributes';
 import { Nic } from '#daemon/rnic/nic';
 import { MASKS, VALUES } from '#test/support/program-rig';
+import { queueSizes } from '#test/support/queue-sizes';
 import { RoceWorld } from '#test/support/roce-host';
 
 const SECOND = 1_000_000;
@@ -15,13 +16,7 @@ function looks(count: number): number {
   const { nic } = world.device(0);
   const pd = nic.allocPD();
   const cq = nic.createCQ({ cqe: 1, ring, tag: undefined });
-  const capabilities = {
-    maxSendWr: 1,
-    maxRecvWr: 1,
-    maxSendSge: 1,
-    maxRecvSge: 1,
-    maxInlineData: 0,
-  };
+  const capabilities = queueSizes(1);
   const queues = { sendCQ: cq, recvCQ: cq, srq: undefined, ring, tag: undefined };
   for (let index = 0; index < count; index += 1) {
     const qp = nic.createQP(pd, { type: QPType.rc, ...queues, capabilities, sqSigAll: false });

@@ -1,12 +1,10 @@
 import { spawnSync } from 'node:child_process';
 import { describe, expect, it } from 'vitest';
 import { routeMtu } from '#native-bridge/libc/route-mtu';
+import { networkNamespace } from '#test/support/network-namespace';
 
 /** In a network namespace of our own; undefined where that is not permitted. */
-const apart = [
-  ['unshare', '--net'],
-  ['unshare', '--net', '--map-root-user'],
-].find(([command = '', ...rest]) => spawnSync(command, [...rest, 'ip', 'link']).status === 0);
+const apart = networkNamespace('ip', 'link');
 
 const MODULE = new URL('../../../dist/native-bridge/libc/route-mtu.js', import.meta.url);
 

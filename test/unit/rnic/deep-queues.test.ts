@@ -10,6 +10,7 @@ import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { IndexRingClient } from '#test/support/index-ring-client';
 import { NicRig, NO_MESSAGE } from '#test/support/nic-rig';
 import { bringTo, modify, ProgramRig } from '#test/support/program-rig';
+import { queueSizes } from '#test/support/queue-sizes';
 
 const { RESET, RTS, ERR } = QPState;
 /** Elements of a queue; its ring has one slot more. */
@@ -45,13 +46,7 @@ class DeepRig extends ProgramRig {
       sendCQ: this.cq,
       recvCQ: this.cq,
       srq: shared,
-      capabilities: {
-        maxSendWr: DEPTH,
-        maxRecvWr: shared === undefined ? DEPTH : 0,
-        maxSendSge: 1,
-        maxRecvSge: 1,
-        maxInlineData: 0,
-      },
+      capabilities: queueSizes(DEPTH, shared === undefined ? DEPTH : 0),
       ring: (bytes) => {
         rings.push(new Uint8Array(bytes));
         return rings.at(-1) ?? new Uint8Array();

@@ -305,8 +305,7 @@ describe('a session', () => {
     session.control('0001 0004');
     session.stream.disconnect(0);
     expect(session.run().take()).toEqual(['17 00010004']);
-    expect(session.layer.over).toBe(true);
-    expect(session.layer.reusable).toBe(false);
+    expect(session.layer).toMatchObject({ over: true, reusable: false });
     session.acknowledge();
     expect(session.layer.reusable).toBe(true);
   });
