@@ -5,31 +5,15 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { Access, AsyncEventType, CMEventType, QPState, WCStatus } from '#contract/verbs/enums';
 import { Consumer, hex32, hex64, type Region } from '../support/consumer.ts';
-import { closeFacing, Facing, type FacingOptions, settled } from '../support/facing.ts';
+import { closeFacing, Facing, settled } from '../support/facing.ts';
+import { withMemory } from '../support/facing-memory.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
 import { until } from '../support/patience.ts';
+import { copying } from '../support/raw-fpdu.ts';
 
 afterEach(closeFacing);
 
 const SEND = '4143 00000000 00000000 00000001 00000000';
-
-/** A responder with a receive of 64 bytes posted and 4,096 bytes registered from TO 0x1000 on. */
-async function withMemory(
-  options: FacingOptions = {},
-  receives = 1,
-): Promise<{ facing: Facing; region: Region }> {
-  const facing = await Facing.responder(options);
-  const region = facing.consumer.register(0x1000);
-  facing.consumer.postReceive(64, receives);
-  return { facing, region };
-}
-
-/** The payload of a Terminate that copies the DDP header of `ulpdu`. */
-function copying(control: string, ulpdu: string): string {
-  const bytes = bytesOf(ulpdu);
-  const header = bytes.subarray(0, (bytes[0] ?? 0) & 0x80 ? 14 : 18);
-  return `${control}${bytes.length.toString(16).padStart(4, '0')}${hexOf(header)}`;
-}
 
 /** Sends `ulpdu`; expects the Terminate, nothing placed or delivered, and an error at the consumer. */
 async function expectTerminate(

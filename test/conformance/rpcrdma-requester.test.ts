@@ -6,13 +6,12 @@ import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { defineProgram } from '#verbs-api/rpcrdma/core/program';
 import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
 import type { RpcClient, RpcClientOptions } from '#verbs-api/rpcrdma/rpc-client-types';
-import { RpcError } from '#verbs-api/rpcrdma/rpc-error';
 import { hex32, hex64 } from '../support/consumer.ts';
 import { ECHO, sumOf } from '../support/echo-program.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
 import { patience, quiet } from '../support/patience.ts';
 import { pattern } from '../support/pattern.ts';
-import { type RawPeer, RawServer, WORLDS, type World } from '../support/rpc-world.ts';
+import { codeOf, type RawPeer, RawServer, WORLDS, type World } from '../support/rpc-world.ts';
 
 /** Version 1, no remote invalidation, 4096 bytes each way. */
 const TERMS = bytesOf('f6ab0e18 01 00 03 03');
@@ -136,16 +135,6 @@ async function push(raw: RawPeer, { handle, offset }: Segment, bytes: Uint8Array
     raw.channel.write({ handle, offset }, mr.sge(0, bytes.length), resolve);
     raw.channel.flush();
   });
-}
-
-async function codeOf(call: Promise<unknown>): Promise<string> {
-  try {
-    await call;
-    return 'none';
-  } catch (error) {
-    if (error instanceof RpcError) return error.code;
-    throw error;
-  }
 }
 
 /** True when the client sends something within a short time. */

@@ -1,10 +1,12 @@
 /** RDMAP errors and Terminates (RFC 5040 §4.8, §5.4, §6, §7) of a real host against a raw peer. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { Access, CMEventType, QPState, WCStatus, WROpcode } from '#contract/verbs/enums';
-import { Consumer, hex32, hex64, type Region } from '../support/consumer.ts';
-import { closeFacing, Facing, type FacingOptions, settled } from '../support/facing.ts';
-import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
+import { Consumer, hex32, hex64 } from '../support/consumer.ts';
+import { closeFacing, Facing, settled } from '../support/facing.ts';
+import { type FacingMemory, withMemory } from '../support/facing-memory.ts';
+import { compactHex, hexOf } from '../support/hex.ts';
 import { until } from '../support/patience.ts';
+import { copying } from '../support/raw-fpdu.ts';
 
 afterEach(closeFacing);
 
@@ -13,31 +15,9 @@ const READ = '4141 00000000 00000001 00000001 00000000';
 /** Into STag 0x11223344 at TO 0x1000. */
 const SINK = '11223344 0000000000001000';
 
-interface Rig {
-  readonly facing: Facing;
-  readonly region: Region;
-}
-
-/** A responder with a receive of 64 bytes posted and 4,096 bytes registered from TO 0x1000 on. */
-async function withMemory(options: FacingOptions = {}, receives = 1): Promise<Rig> {
-  const facing = await Facing.responder(options);
-  const region = facing.consumer.register(0x1000);
-  facing.consumer.postReceive(64, receives);
-  return { facing, region };
-}
-
-/** The payload of a Terminate with the segment's length and DDP header, followed by `rdmap`. */
-function copying(control: string, ulpdu: string, rdmap = ''): string {
-  const bytes = bytesOf(ulpdu);
-  const header = bytes.subarray(0, (bytes[0] ?? 0) & 0x80 ? 14 : 18);
-  return compactHex(
-    `${control} ${bytes.length.toString(16).padStart(4, '0')} ${hexOf(header)} ${rdmap}`,
-  );
-}
-
 /** Sends `ulpdu`; expects the Terminate, and that nothing was placed or delivered. */
 async function expectTerminate(
-  { facing, region }: Rig,
+  { facing, region }: FacingMemory,
   ulpdu: string,
   payload: string,
 ): Promise<void> {
@@ -99,7 +79,7 @@ describe('a message', () => {
 
 describe('a Send with Invalidate', () => {
   /** The answer to an invalidation of `stag`, whose owner may still use it afterwards. */
-  async function refused(rig: Rig, stag: string, control: string): Promise<void> {
+  async function refused(rig: FacingMemory, stag: string, control: string): Promise<void> {
     const ulpdu = `4144 ${stag} 00000000 00000001 00000000 4142`;
     await expectTerminate(rig, ulpdu, copying(control, ulpdu));
   }
@@ -129,7 +109,12 @@ describe('a Send with Invalidate', () => {
 
 describe('a Read Request', () => {
   /** Source and size, with R in the Terminate and the header copied. */
-  async function refused(rig: Rig, control: string, size: string, source: string): Promise<void> {
+  async function refused(
+    rig: FacingMemory,
+    control: string,
+    size: string,
+    source: string,
+  ): Promise<void> {
     const header = `${SINK} ${size} ${source}`;
     await expectTerminate(rig, `${READ} ${header}`, copying(control, `${READ} ${header}`, header));
   }

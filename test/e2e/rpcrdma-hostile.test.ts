@@ -3,11 +3,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { Access } from '#contract/verbs/enums';
 import type { MR } from '#contract/verbs/provider';
 import { emitPrivateData } from '#verbs-api/rpcrdma/core/private-data';
-import type { ChunkLists, MessageHeader, Segment } from '#verbs-api/rpcrdma/core/transport-header';
+import type { ChunkLists, Segment } from '#verbs-api/rpcrdma/core/transport-header';
 import { parseTransportHeader } from '#verbs-api/rpcrdma/core/transport-header';
 import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
 import type { RpcClient } from '#verbs-api/rpcrdma/rpc-client-types';
-import { RpcError } from '#verbs-api/rpcrdma/rpc-error';
 import { listenRpc, type RpcServer } from '#verbs-api/rpcrdma/rpc-server';
 import { ECHO, sumOf } from '../support/echo-program.ts';
 import { bytesOf, hexOf } from '../support/hex.ts';
@@ -23,6 +22,7 @@ import { patience, quiet } from '../support/patience.ts';
 import { pattern } from '../support/pattern.ts';
 import { RawListener, RawPeer as TcpPeer } from '../support/raw-peer.ts';
 import {
+  codeOf,
   echoService,
   type RawMessage,
   RawPeer,
@@ -30,7 +30,13 @@ import {
   WORLDS,
   type World,
 } from '../support/rpc-world.ts';
-import { callPayload, messageBytes, shortCall, shortReply } from '../support/rpcrdma-rig.ts';
+import {
+  callPayload,
+  messageBytes,
+  messageHeader,
+  shortCall,
+  shortReply,
+} from '../support/rpcrdma-rig.ts';
 
 const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefined };
 const TERMS = emitPrivateData({ remoteInvalidation: false, sendBytes: 4096, receiveBytes: 4096 });
@@ -38,23 +44,8 @@ const TERMS = emitPrivateData({ remoteInvalidation: false, sendBytes: 4096, rece
 const FPDU_SEND_HEADER_BYTES = 20;
 const ERROR_CHUNK = { type: 'error', error: { code: 'chunk' } };
 
-function messageHeader({ header }: RawMessage): MessageHeader {
-  if (header.type !== 'msg' && header.type !== 'nomsg') throw new Error(`type ${header.type}`);
-  return header;
-}
-
 function segmentOf(mr: MR, at = 0, lengthBytes = mr.length): Segment {
   return { handle: mr.rkey, lengthBytes, offset: mr.address + BigInt(at) };
-}
-
-async function codeOf(call: Promise<unknown>): Promise<string> {
-  try {
-    await call;
-    return 'none';
-  } catch (error) {
-    if (error instanceof RpcError) return error.code;
-    throw error;
-  }
 }
 
 describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, makeWorld) => {

@@ -2,7 +2,6 @@
 import type { CommandName, CommandRequest } from '#contract/protocol/commands';
 import type { IpcValue } from '#contract/protocol/ipc-value';
 import type { Draws } from '../support/draws.ts';
-import { queueSizes } from '../support/queue-sizes.ts';
 
 const bytes = Uint8Array.of(1, 2, 3);
 const address = { address: '127.0.0.1', port: 0 };

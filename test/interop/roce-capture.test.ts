@@ -10,7 +10,7 @@ import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
 import { icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { opcodeName } from '#daemon/roce/wire/opcode';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
-import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
+import { CommandFolder, ended, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { datagramsOf, roceRecordingPath } from '../support/roce-recordings.ts';
@@ -53,14 +53,6 @@ async function capturing(file: string, words: readonly string[] = []): Promise<R
   const command = folder.start(['capture', '-w', file, '--socket', socket, ...words]);
   await command.until(/capturing to/, 'stderr');
   return command;
-}
-
-/** Ends a capture or trace as Ctrl-C does. */
-async function ended(command: RunningCommand) {
-  command.signal('SIGINT');
-  const finished = await command.end();
-  expect(finished.status, finished.stderr).toBe(0);
-  return finished;
 }
 
 /** Packets by the name of their opcode. */

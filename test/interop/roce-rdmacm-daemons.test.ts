@@ -1,6 +1,6 @@
 /** rdma_cm on the RoCE devices of daemons: which device it chooses, two daemons, and one that is killed. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
+import { CommandFolder, type RunningCommand, retried, runCommand } from '../support/cli-process.ts';
 import { networkNamespace } from '../support/network-namespace.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { programSeconds } from '../support/patience.ts';
@@ -26,12 +26,6 @@ function on(at: string, ...words: readonly string[]): string[] {
   return ['run', '--socket', at, '--', ...words];
 }
 
-/** A client that retries until its server listens. */
-function patient(...words: readonly string[]): string[] {
-  const script = 'for i in $(seq 100); do "$@" && exit; sleep 0.1; done; exit 1';
-  return ['sh', '-c', script, 'sh', ...words];
-}
-
 /** Sends that each device has posted. */
 async function sends(): Promise<Record<string, number>> {
   const { stdout } = await runCommand(['status', '--json', '--socket', socket]);
@@ -51,7 +45,7 @@ async function rping(
 ): Promise<void> {
   const serving = folder.start(on(socket, 'timeout', LIMIT, 'rping', '-s', '-C', '3', ...server));
   const client = ['rping', '-c', '-a', address, '-C', '3', '-V', ...more];
-  const { status, stdout, stderr } = await runCommand(on(socket, ...patient(...client)));
+  const { status, stdout, stderr } = await runCommand(on(socket, ...retried(...client)));
   expect(status, `${stdout}${stderr}`).toBe(0);
   expect((await serving.end()).status).toBe(0);
 }
@@ -86,7 +80,7 @@ describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
     async () => {
       const within = [...(apart ?? []), 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh'];
       const server = `timeout ${LIMIT} rping -s -a 127.0.0.1 -C 3 & server=$!`;
-      const client = patient('timeout', '5', 'rping', '-c', '-a', '127.0.0.1', '-C', '3', '-V');
+      const client = retried('timeout', '5', 'rping', '-c', '-a', '127.0.0.1', '-C', '3', '-V');
       const script = `${server}; "$@" && wait $server && iwarpd_counts`;
       const counts =
         'iwarpd_counts() { cat /sys/class/infiniband/roce0/ports/1/hw_counters/sent_pkts; }';
@@ -123,7 +117,7 @@ describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
   it('is the RoCE device for datagrams, which iWARP does not have', async () => {
     await folder.daemon(socket);
     const server = folder.start(on(socket, 'timeout', LIMIT, 'udaddy', '-b', '127.0.0.1'));
-    const client = on(socket, ...patient('udaddy', '-s', '127.0.0.1'));
+    const client = on(socket, ...retried('udaddy', '-s', '127.0.0.1'));
     const { status, stdout, stderr } = await runCommand(client);
     expect(status, `${stdout}${stderr}`).toBe(0);
     expect((await server.end()).status).toBe(0);
@@ -224,7 +218,7 @@ describeWith(['rdma-programs'], 'two daemons', () => {
       const serving = start(there, ...server, near, ownAddress(23));
       const { status, stdout, stderr } = await start(
         here,
-        ...patient(...client, far, ownAddress(23)),
+        ...retried(...client, far, ownAddress(23)),
       ).end();
       expect(status, `${stdout}${stderr}`).toBe(0);
       expect((await serving.end()).status).toBe(0);

@@ -22,12 +22,12 @@ import {
   writeCallHeader,
   writeReplyHeader,
 } from '#verbs-api/rpcrdma/core/rpc-message';
-import type { MessageHeader } from '#verbs-api/rpcrdma/core/transport-header';
 import { type BulkSource, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
 import type { Payload } from '#verbs-api/rpcrdma/core/xdr-writer';
 import { hexOf } from '../support/hex.ts';
 import {
   messageBytes,
+  messageHeader,
   payloadOf,
   RequesterRig,
   ResponderRig,
@@ -35,7 +35,6 @@ import {
 } from '../support/rpcrdma-rig.ts';
 import {
   type RecordedExchange,
-  type RecordedSend,
   type RpcRecording,
   readRpcRecording,
 } from './captures/rpc-recording.ts';
@@ -45,11 +44,6 @@ const LIMITS = { segmentsMax: 64, readBytesMax: 1 << 20 };
 const PROCEDURES = new Map<number, AnyProcedure>(
   Object.values(NFS3.procedures).map((procedure) => [procedure.number, procedure]),
 );
-
-function messageHeader(send: RecordedSend): MessageHeader {
-  if (send.header.type !== 'msg' && send.header.type !== 'nomsg') throw new Error('no message');
-  return send.header;
-}
 
 function payloadFrom(bytes: Uint8Array): Payload {
   return { stream: bytes, items: [], lengthBytes: bytes.length };

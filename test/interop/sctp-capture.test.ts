@@ -6,7 +6,7 @@ import type { MR } from '#contract/verbs/provider';
 import { connect, listen } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import type { Connection } from '#verbs-api/connection';
-import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
+import { CommandFolder, ended, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { programSeconds, until } from '../support/patience.ts';
 import { describeWith } from '../support/prerequisites.ts';
@@ -80,14 +80,6 @@ async function started(words: readonly string[], sign: RegExp): Promise<RunningC
   const command = folder.start([...words, '--socket', socket]);
   await command.until(sign, 'stderr');
   return command;
-}
-
-/** Ends it as Ctrl-C does. */
-async function ended(command: RunningCommand) {
-  command.signal('SIGINT');
-  const finished = await command.end();
-  expect(finished.status, finished.stderr).toBe(0);
-  return finished;
 }
 
 /** Fields of every chunk that Wireshark finds, a line each packet; values of one field by commas. */

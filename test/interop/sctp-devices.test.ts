@@ -7,7 +7,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CMEventType } from '#contract/verbs/enums';
 import type { HostCmEvent, HostId } from '#daemon/host/host-id';
 import { SCTP } from '#daemon/host/sctp/sctp-carrier';
-import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
+import { CommandFolder, type RunningCommand, retried, runCommand } from '../support/cli-process.ts';
 import { ownAddress } from '../support/own-address.ts';
 import { programSeconds } from '../support/patience.ts';
 import { describeWith } from '../support/prerequisites.ts';
@@ -34,19 +34,13 @@ function start(at: string, ...words: readonly string[]): RunningCommand {
   return folder.start(['run', '--socket', at, '--', 'timeout', `${programSeconds()}`, ...words]);
 }
 
-/** A client that retries until its server listens. */
-function patient(...words: readonly string[]): string[] {
-  const script = 'for i in $(seq 100); do "$@" && exit; sleep 0.1; done; exit 1';
-  return ['sh', '-c', script, 'sh', ...words];
-}
-
 /** Runs both ends, which must succeed; returns the client's output. */
 async function pair(
   server: readonly [string, readonly string[]],
   client: readonly [string, readonly string[]],
 ): Promise<string> {
   const serving = start(server[0], ...server[1]);
-  const { status, stdout, stderr } = await start(client[0], ...patient(...client[1])).end();
+  const { status, stdout, stderr } = await start(client[0], ...retried(...client[1])).end();
   const output = `${stdout}${stderr}\nserver: ${serving.stdout}${serving.stderr}`;
   expect(status, output).toBe(0);
   expect((await serving.end()).status).toBe(0);

@@ -180,3 +180,17 @@ export class CommandFolder {
     this.#path = undefined;
   }
 }
+
+/** Ends a command as Ctrl-C does. It must succeed. */
+export async function ended(command: RunningCommand): Promise<Finished> {
+  command.signal('SIGINT');
+  const finished = await command.end();
+  if (finished.status !== 0) throw new Error(finished.stderr);
+  return finished;
+}
+
+/** Words that retry a client until its server listens. */
+export function retried(...words: readonly string[]): string[] {
+  const script = 'for i in $(seq 100); do "$@" && exit; sleep 0.1; done; exit 1';
+  return ['sh', '-c', script, 'sh', ...words];
+}

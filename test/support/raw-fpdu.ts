@@ -2,7 +2,7 @@
  * FPDUs of RFC 5044 §4, built and parsed without any code of the daemon, so a raw peer checks it
  * independently. Markers and CRC follow the connection's settings.
  */
-import { bytesOf, concat, hexOf } from './hex.ts';
+import { bytesOf, compactHex, concat, hexOf } from './hex.ts';
 
 /** The negotiated options of one direction. */
 export interface Framing {
@@ -182,4 +182,11 @@ export function startupFrame(key: string, flagsAndRevision: string, privateData 
   const data = bytesOf(privateData);
   const length = data.length.toString(16).padStart(4, '0');
   return concat(bytesOf(key), bytesOf(flagsAndRevision), bytesOf(length), data);
+}
+
+/** The payload of a Terminate with the segment's length and DDP header, followed by `rdmap`. */
+export function copying(control: string, ulpdu: string, rdmap = ''): string {
+  const bytes = bytesOf(ulpdu);
+  const header = hexOf(bytes.subarray(0, (bytes[0] ?? 0) & 0x80 ? 14 : 18));
+  return compactHex(`${control} ${bytes.length.toString(16).padStart(4, '0')} ${header} ${rdmap}`);
 }

@@ -6,6 +6,7 @@ import { connectDaemon } from '#verbs-api/connect-daemon';
 import { emitPrivateData } from '#verbs-api/rpcrdma/core/private-data';
 import { type ParsedMessage, parseTransportHeader } from '#verbs-api/rpcrdma/core/transport-header';
 import { RdmaChannel } from '#verbs-api/rpcrdma/rdma-channel';
+import { RpcError } from '#verbs-api/rpcrdma/rpc-error';
 import { RpcService, type ServerCall } from '#verbs-api/rpcrdma/rpc-service';
 import { DaemonRig } from './daemon-rig.ts';
 import { BULK_MAX_BYTES, ECHO, sumOf } from './echo-program.ts';
@@ -196,5 +197,16 @@ export class RawServer {
 
   async close(): Promise<void> {
     await this.#id.close();
+  }
+}
+
+/** The code of the error that a call ends with, or 'none'. */
+export async function codeOf(call: Promise<unknown>): Promise<string> {
+  try {
+    await call;
+    return 'none';
+  } catch (error) {
+    if (error instanceof RpcError) return error.code;
+    throw error;
   }
 }

@@ -13,6 +13,7 @@ import type { ResponderEffect, ResponderOptions } from '#verbs-api/rpcrdma/core/
 import { NO_AUTH, writeCallHeader, writeReplyHeader } from '#verbs-api/rpcrdma/core/rpc-message';
 import {
   emitMessage,
+  type MessageHeader,
   messageSizeBytes,
   parseTransportHeader,
   type Segment,
@@ -368,4 +369,10 @@ export class ResponderRig {
         return;
     }
   }
+}
+
+/** The header of a message with lists of chunks. */
+export function messageHeader({ header }: { readonly header: TransportHeader }): MessageHeader {
+  if (header.type !== 'msg' && header.type !== 'nomsg') throw new Error(`type ${header.type}`);
+  return header;
 }

@@ -15,7 +15,7 @@ import {
 } from '#verbs-api/rpcrdma/core/transport-header';
 
 /** A Send with its header taken apart. */
-export interface RecordedSend {
+interface RecordedSend {
   readonly bytes: Uint8Array;
   readonly header: TransportHeader;
   /** Bytes after the header. */

@@ -3,11 +3,11 @@ import { bytesOf, hexOf } from '#test/support/hex';
 import {
   callPayload,
   messageBytes,
+  messageHeader,
   NOTHING,
   payloadOf,
   RequesterRig,
   replyPayload,
-  type Sent,
   shortReply,
   THRESHOLDS,
   wholeOf,
@@ -19,11 +19,6 @@ import { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
 
 const NO_LISTS = { readList: [], writeList: [], replyChunk: undefined };
 const BULK = Uint8Array.from({ length: 5001 }, (_, i) => i);
-
-function messageHeader({ header }: Sent): MessageHeader {
-  if (header.type !== 'msg' && header.type !== 'nomsg') throw new Error(`type ${header.type}`);
-  return header;
-}
 
 /** A call with one eligible item after a count word, and one word after the item. */
 function bulkPayload(xid: number, bytes = BULK) {

@@ -4,6 +4,7 @@ import {
   callPayload,
   FakeMemory,
   messageBytes,
+  messageHeader,
   NOTHING,
   ResponderRig,
   replyPayload,
@@ -13,17 +14,12 @@ import {
   THRESHOLDS,
   wholeOf,
 } from '#test/support/rpcrdma-rig';
-import type { ChunkLists, MessageHeader } from '#verbs-api/rpcrdma/core/transport-header';
+import type { ChunkLists } from '#verbs-api/rpcrdma/core/transport-header';
 import { XdrError } from '#verbs-api/rpcrdma/core/xdr-reader';
 import type { Payload, XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 
 const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefined };
 const BULK = Uint8Array.from({ length: 5001 }, (_, i) => i);
-
-function messageHeader({ header }: Sent): MessageHeader {
-  if (header.type !== 'msg' && header.type !== 'nomsg') throw new Error(`type ${header.type}`);
-  return header;
-}
 
 /** A call of type `msg` with these chunks. */
 function callWith(xid: number, lists: Partial<ChunkLists>, payload = callPayload(xid)): Uint8Array {

@@ -6,6 +6,7 @@ import { describe, expect, it } from 'vitest';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { bytesOf, hexOf } from '#test/support/hex';
 import { ModelUser } from '#test/support/model-user';
+import { copying } from '#test/support/raw-fpdu';
 import { compact, LiteralPeer } from '#test/support/streams';
 
 /** The segment of a Terminate with this control word and these copies. */
@@ -36,13 +37,6 @@ function expectTerminate(ulpdu: string, payload: string, peer = peerWithMemory()
   expect(peer.user.delivered.length).toBe(delivered);
   expect(peer.types.slice(-2)).toEqual(['terminated', 'finish']);
   return peer;
-}
-
-/** The payload of a Terminate that copies the DDP header of `ulpdu`. */
-function copying(control: string, ulpdu: string): string {
-  const bytes = bytesOf(ulpdu);
-  const header = bytes.subarray(0, (bytes[0] ?? 0) & 0x80 ? 14 : 18);
-  return `${control} ${bytes.length.toString(16).padStart(4, '0')} ${hexOf(header)}`;
 }
 
 const SEND = '4143 00000000 00000000 00000001 00000000';
