@@ -2,76 +2,46 @@
 import { chartSvg, type Panel } from './chart.ts';
 import type { HistoryEntry } from './history.ts';
 
-/** One line: a ratio to the baseline of this title, or the value itself. */
-interface Course {
-  readonly name: string;
-  readonly against?: string;
-}
-
 interface Topic {
   readonly title: string;
-  readonly scale: Panel['scale'];
-  readonly courses: readonly Course[];
+  /** The results that are lines: ratios to the baseline of this title, or the values themselves. */
+  readonly names: readonly string[];
+  readonly against?: string;
 }
-
-const RAW_WRITES = 'raw TCP, one write each';
-const RAW_ROUND_TRIP = 'raw TCP round trip';
-const UCX_PUT = 'UCX tcp put_bw';
-const UCX_TAG = 'UCX tcp tag_lat';
 
 const TOPICS: readonly Topic[] = [
   {
     title: 'Bandwidth of two daemons over raw TCP',
-    scale: 'linear',
-    courses: [
-      { name: 'write-64k', against: RAW_WRITES },
-      { name: 'write-1m', against: RAW_WRITES },
-      { name: 'run-write-bw', against: RAW_WRITES },
-    ],
+    names: ['write-64k', 'write-1m', 'run-write-bw'],
+    against: 'raw TCP, one write each',
   },
   {
     title: 'Round trip of two daemons over raw TCP',
-    scale: 'linear',
-    courses: [
-      { name: 'ping-pong', against: RAW_ROUND_TRIP },
-      { name: 'run-send-lat', against: RAW_ROUND_TRIP },
-    ],
+    names: ['ping-pong', 'run-send-lat'],
+    against: 'raw TCP round trip',
   },
   {
     title: 'ib_write_bw on one daemon over UCX tcp',
-    scale: 'linear',
-    courses: [
-      { name: 'one-write-bw', against: UCX_PUT },
-      { name: 'roce-write-bw', against: UCX_PUT },
-    ],
+    names: ['one-write-bw', 'roce-write-bw'],
+    against: 'UCX tcp put_bw',
   },
   {
     title: 'ib_send_lat on one daemon over UCX tcp',
-    scale: 'linear',
-    courses: [
-      { name: 'one-send-lat', against: UCX_TAG },
-      { name: 'roce-send-lat', against: UCX_TAG },
-    ],
+    names: ['one-send-lat', 'roce-send-lat'],
+    against: 'UCX tcp tag_lat',
   },
   {
     title: '64-byte messages a second',
-    scale: 'linear',
-    courses: [
-      { name: 'messages' },
-      { name: 'one-write-rate' },
-      { name: 'one-send-rate' },
-      { name: 'roce-write-rate' },
-      { name: 'roce-send-rate' },
-    ],
+    names: ['messages', 'one-write-rate', 'one-send-rate', 'roce-write-rate', 'roce-send-rate'],
   },
-  { title: 'Memory of an idle QP in KiB', scale: 'linear', courses: [{ name: 'idle-qp' }] },
+  { title: 'Memory of an idle QP in KiB', names: ['idle-qp'] },
 ];
 
 /** The chart of a history, the oldest run at the left. */
 export function historyChart(entries: readonly HistoryEntry[]): string {
   const columns = entries.map(({ date }) => date.slice(5, 10));
-  const panels = TOPICS.map(({ title, scale, courses }): Panel => {
-    const lines = courses.map(({ name, against }) => ({
+  const panels = TOPICS.map(({ title, names, against }): Panel => {
+    const lines = names.map((name) => ({
       label: name,
       values: entries.map(({ figures }) => {
         const figure = figures[name];
@@ -79,7 +49,7 @@ export function historyChart(entries: readonly HistoryEntry[]): string {
       }),
     }));
     const known = lines.filter(({ values }) => values.some((value) => value !== undefined));
-    return { title, scale, columns, lines: known };
+    return { title, scale: 'linear', columns, lines: known };
   }).filter(({ lines }) => lines.length > 0);
   const first = entries[0]?.date.slice(0, 10) ?? 'no date';
   const last = entries.at(-1)?.date.slice(0, 10) ?? 'no date';

@@ -6,6 +6,7 @@ import {
   type ProviderFixture,
   type StartedFixture,
 } from '../support/provider-fixture.ts';
+import { LIBSIW_LACKS } from './native-fixture.ts';
 
 /** The fixture, on devices that lack more than libsiw does, or carry less private data. */
 export function nativeDaemonFixture(
@@ -17,18 +18,7 @@ export function nativeDaemonFixture(
     tiers: { allocated: 'shared', own: 'shared' },
     backend: 'native',
     maxPrivateData,
-    lacks: new Set<Lack>([
-      'windows',
-      'atomics',
-      'immediateData',
-      'localInvalidate',
-      'chosenKeys',
-      'chosenAddresses',
-      'wireOptions',
-      'ownMemory',
-      'solicitedOnly',
-      ...more,
-    ]),
+    lacks: new Set<Lack>([...LIBSIW_LACKS, 'ownMemory', 'solicitedOnly', ...more]),
     start,
   };
 }

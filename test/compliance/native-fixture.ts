@@ -6,6 +6,17 @@ import { pairOf } from './pairs.ts';
 /** rdma-core's connection manager counts private data in one byte. */
 const CM_PRIVATE_DATA_MAX = 255;
 
+/** What libsiw's devices lack. */
+export const LIBSIW_LACKS: readonly Lack[] = [
+  'windows',
+  'atomics',
+  'immediateData',
+  'localInvalidate',
+  'chosenKeys',
+  'chosenAddresses',
+  'wireOptions',
+];
+
 /** The fixture, on a device that lacks more than libsiw does, or carries less private data. */
 export function nativeFixture(
   more: readonly Lack[] = [],
@@ -15,17 +26,7 @@ export function nativeFixture(
     tiers: { allocated: 'pinned', own: 'pinned' },
     backend: 'native',
     maxPrivateData,
-    lacks: new Set<Lack>([
-      'windows',
-      'atomics',
-      'immediateData',
-      'localInvalidate',
-      'chosenKeys',
-      'chosenAddresses',
-      'wireOptions',
-      'reset',
-      ...more,
-    ]),
+    lacks: new Set<Lack>([...LIBSIW_LACKS, 'reset', ...more]),
     start: async () => pairOf(await Promise.all([createNative(), createNative()])),
   };
 }

@@ -1,11 +1,11 @@
 /** One stream over SCTP whose peer is written out byte by byte. */
 import { Stream } from '#daemon/iwarp/engine/stream';
-import type { StreamEvent, StreamOptions } from '#daemon/iwarp/engine/stream-api';
-import type { StreamFailure } from '#daemon/iwarp/engine/stream-failure';
+import type { StreamOptions } from '#daemon/iwarp/engine/stream-api';
 import { SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
 import { dirtyPool } from './fpdu-stream.ts';
 import { bytesOf, hexOf } from './hex.ts';
 import { ModelUser } from './model-user.ts';
+import { StreamEvents } from './stream-events.ts';
 import { streamOptions } from './streams.ts';
 
 const DDP = 1;
@@ -15,12 +15,11 @@ const SEGMENT = 16;
 const POISON = 0xdb;
 
 /** See the module's comment. */
-export class LiteralSession {
+export class LiteralSession extends StreamEvents {
   readonly stream: Stream;
   readonly layer: SctpLayer;
   readonly user = new ModelUser();
   readonly pool = dirtyPool();
-  readonly events: StreamEvent[] = [];
   now = 0;
   readonly #out: string[] = [];
 
@@ -28,6 +27,7 @@ export class LiteralSession {
     change: Partial<StreamOptions> = {},
     { peerAdaptation }: { readonly peerAdaptation: number | undefined } = { peerAdaptation: DDP },
   ) {
+    super();
     const options = streamOptions({ emssBytes: 1444, ...change });
     this.layer = new SctpLayer(options, { pool: this.pool, peerAdaptation });
     this.stream = new Stream(options, this.layer);
@@ -114,16 +114,6 @@ export class LiteralSession {
   /** The messages sent since the last call: payload protocol and bytes. */
   take(): string[] {
     return this.#out.splice(0);
-  }
-
-  get types(): string[] {
-    return this.events.map((event) => event.type);
-  }
-
-  /** The failure of the `closed` event. */
-  get failure(): StreamFailure | undefined {
-    const closed = this.events.find((event) => event.type === 'closed');
-    return closed?.type === 'closed' ? closed.failure : undefined;
   }
 
   #collect(): void {

@@ -7,10 +7,10 @@ import { CONTROL, SEGMENT } from '#daemon/host/sctp/sctp-link';
 import type { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { Stream } from '#daemon/iwarp/engine/stream';
 import type { StreamEvent, StreamOptions } from '#daemon/iwarp/engine/stream-api';
-import type { StreamFailure } from '#daemon/iwarp/engine/stream-failure';
 import { SctpLayer } from '#daemon/iwarp/sctp/sctp-layer';
 import { PayloadProtocol } from '#daemon/iwarp/sctp/session-message';
 import { ModelUser } from '#test/support/model-user';
+import { StreamEvents } from './stream-events.ts';
 
 /** Options of an end. */
 interface SessionEndOptions {
@@ -22,11 +22,10 @@ interface SessionEndOptions {
 }
 
 /** See the module's comment. */
-export class SessionEnd {
+export class SessionEnd extends StreamEvents {
   readonly stream: Stream;
   readonly layer: SctpLayer;
   readonly user = new ModelUser();
-  readonly events: StreamEvent[] = [];
   readonly streamId: number;
   /** Called for each event, after it is recorded. */
   onEvent: (event: StreamEvent) => void = () => {};
@@ -40,25 +39,13 @@ export class SessionEnd {
   #due = Number.POSITIVE_INFINITY;
 
   constructor({ clock, pool, association, streamId, options }: SessionEndOptions) {
+    super();
     this.#clock = clock;
     this.#association = association;
     this.streamId = streamId;
     const { peerAdaptation } = association;
     this.layer = new SctpLayer(options, { pool, peerAdaptation, highWaterBytes: 16_384 });
     this.stream = new Stream(options, this.layer);
-  }
-
-  get types(): string[] {
-    return this.events.map((event) => event.type);
-  }
-
-  get closed(): boolean {
-    return this.events.some((event) => event.type === 'closed');
-  }
-
-  get failure(): StreamFailure | undefined {
-    const closed = this.events.find((event) => event.type === 'closed');
-    return closed?.type === 'closed' ? closed.failure : undefined;
   }
 
   /** True when another session may use the SCTP stream. */

@@ -10,6 +10,7 @@ import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { dirtyPool, drain, post, RecordingSink } from './fpdu-stream.ts';
 import { bytesOf } from './hex.ts';
 import { ModelUser } from './model-user.ts';
+import { StreamEvents } from './stream-events.ts';
 
 /** Options with small timeouts in whole numbers, so tests can step the time. */
 export function streamOptions(change: Partial<StreamOptions> = {}): StreamOptions {
@@ -45,10 +46,9 @@ export function streamOf(
 export type Splitter = (bytes: Uint8Array) => readonly Uint8Array[];
 
 /** One end of a pair. */
-class End {
+class End extends StreamEvents {
   readonly stream: Stream;
   readonly user: ModelUser;
-  readonly events: StreamEvent[] = [];
   /** The socket accepts no bytes while this is set. */
   blocked = false;
   /** FIN was requested, and sent. */
@@ -58,23 +58,9 @@ class End {
   gone = false;
 
   constructor(stream: Stream, user = new ModelUser()) {
+    super();
     this.stream = stream;
     this.user = user;
-  }
-
-  /** The events' types, in order. */
-  get types(): string[] {
-    return this.events.map((event) => event.type);
-  }
-
-  /** The failure of the `closed` event; undefined before, or after a graceful end. */
-  get failure(): StreamFailure | undefined {
-    const closed = this.events.find((event) => event.type === 'closed');
-    return closed?.type === 'closed' ? closed.failure : undefined;
-  }
-
-  get closed(): boolean {
-    return this.events.some((event) => event.type === 'closed');
   }
 
   collect(): boolean {

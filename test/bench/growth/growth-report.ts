@@ -36,57 +36,37 @@ interface GrowthPanel {
   readonly title: string;
   readonly series: string;
   readonly scale: Panel['scale'];
-  readonly lines: readonly { readonly key: string; readonly label: string }[];
+  /** Label of each line, by the metric. */
+  readonly lines: Readonly<Record<string, string>>;
 }
 
+const MEMORY = { memory: 'idle', memoryActive: 'after traffic' };
 const PANELS: readonly GrowthPanel[] = [
   {
     title: 'MB/s by message size in bytes',
     series: 'sizes',
     scale: 'log',
-    lines: [
-      { key: 'rate', label: 'RDMA Write' },
-      { key: 'raw', label: 'raw TCP' },
-    ],
+    lines: { rate: 'RDMA Write', raw: 'raw TCP' },
   },
-  {
-    title: 'MiB of a daemon by QPs',
-    series: 'qps',
-    scale: 'linear',
-    lines: [
-      { key: 'memory', label: 'idle' },
-      { key: 'memoryActive', label: 'after traffic' },
-    ],
-  },
+  { title: 'MiB of a daemon by QPs', series: 'qps', scale: 'linear', lines: MEMORY },
   {
     title: '64-byte Writes a second by active QPs',
     series: 'qps',
     scale: 'linear',
-    lines: [{ key: 'messages', label: 'all QPs together' }],
+    lines: { messages: 'all QPs together' },
   },
   {
     title: '64-byte Writes a second by active clients',
     series: 'clients',
     scale: 'linear',
-    lines: [{ key: 'messages', label: 'all clients together' }],
+    lines: { messages: 'all clients together' },
   },
-  {
-    title: 'MiB of a daemon by clients',
-    series: 'clients',
-    scale: 'linear',
-    lines: [
-      { key: 'memory', label: 'idle' },
-      { key: 'memoryActive', label: 'after traffic' },
-    ],
-  },
+  { title: 'MiB of a daemon by clients', series: 'clients', scale: 'linear', lines: MEMORY },
   {
     title: 'MiB of a daemon by devices',
     series: 'devices',
     scale: 'linear',
-    lines: [
-      { key: 'iwarpMemory', label: 'iWARP' },
-      { key: 'roceMemory', label: 'RoCE' },
-    ],
+    lines: { iwarpMemory: 'iWARP', roceMemory: 'RoCE' },
   },
 ];
 
@@ -129,7 +109,7 @@ export function growthChart(report: GrowthReport): string {
         columns: series.rows.map(({ size }) =>
           name === 'sizes' ? sizeText(size) : shortNumber(size),
         ),
-        lines: lines.map(({ key, label }) => ({
+        lines: Object.entries(lines).map(([key, label]) => ({
           label,
           values: series.rows.map(({ figures }) => figures[key]),
         })),

@@ -1,7 +1,7 @@
 /** The structs of rdma_cm that only an InfiniBand transport fills, against recordings of rxe. */
 import { describe, expect, it } from 'vitest';
 import { CMEventType, QPState } from '#contract/verbs/enums';
-import { emitCmEvent, MULTICAST_JOIN } from '#daemon/kernel/cm/event-record';
+import { type EventParameters, emitCmEvent, MULTICAST_JOIN } from '#daemon/kernel/cm/event-record';
 import { emitPath, emitQpAttr } from '#daemon/kernel/cm/ib-layouts';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { bytesOf, hexOf, NO_BYTES } from '#test/support/hex';
@@ -100,74 +100,52 @@ describe('an event record', () => {
     return { uid: fields.getBigUint64(0, true), number: fields.getUint32(8, true), status: 0 };
   };
 
-  it('of a connect request has the peer’s queue pair and all its parameters', () => {
-    const type = CMEventType.connectRequest;
-    const recording = recorded('rping.srv', type);
-    const bytes = emitCmEvent({
-      ...head(recording),
-      type,
-      parameters: {
-        kind: 'connected',
+  const connected = { kind: 'connected', responderResources: 1, initiatorDepth: 1 } as const;
+  const datagram = { kind: 'datagram', qkey: 0x01234567 } as const;
+
+  it.each<[about: string, program: string, type: number, parameters: EventParameters]>([
+    [
+      'a connect request has the peer’s queue pair and all its parameters',
+      'rping.srv',
+      CMEventType.connectRequest,
+      {
+        ...connected,
         privateData: new Uint8Array(56),
-        responderResources: 1,
-        initiatorDepth: 1,
         qpn: 0x39,
         retryCount: 7,
         rnrRetryCount: 7,
       },
-    });
-    expect(hexOf(bytes)).toBe(recording.response);
-  });
-
-  it('of a connect response likewise', () => {
-    const type = CMEventType.connectResponse;
-    const recording = recorded('rping.cli', type);
-    const bytes = emitCmEvent({
-      ...head(recording),
-      type,
-      parameters: {
-        kind: 'connected',
-        privateData: new Uint8Array(196),
-        responderResources: 1,
-        initiatorDepth: 1,
-        qpn: 0x3a,
-        rnrRetryCount: 7,
-      },
-    });
-    expect(hexOf(bytes)).toBe(recording.response);
-  });
-
-  it('of datagrams has the path to the service', () => {
-    const type = CMEventType.established;
-    const recording = recorded('udaddy.cli', type);
-    const bytes = emitCmEvent({
-      ...head(recording),
-      type,
-      parameters: {
-        kind: 'datagram',
+    ],
+    [
+      'a connect response likewise',
+      'rping.cli',
+      CMEventType.connectResponse,
+      { ...connected, privateData: new Uint8Array(196), qpn: 0x3a, rnrRetryCount: 7 },
+    ],
+    [
+      'datagrams has the path to the service',
+      'udaddy.cli',
+      CMEventType.established,
+      {
+        ...datagram,
         privateData: new Uint8Array(136),
         qpn: 0x3e,
-        qkey: 0x01234567,
         vector: { ...PEER, flowLabel: 0x5c200 },
       },
-    });
-    expect(hexOf(bytes)).toBe(recording.response);
-  });
-
-  it('of a group has its address', () => {
-    const type = MULTICAST_JOIN;
-    const recording = recorded('mckey.cli', type);
-    const bytes = emitCmEvent({
-      ...head(recording),
-      type,
-      parameters: {
-        kind: 'datagram',
+    ],
+    [
+      'a group has its address',
+      'mckey.cli',
+      MULTICAST_JOIN,
+      {
+        ...datagram,
         privateData: NO_BYTES,
         qpn: 0xffffff,
-        qkey: 0x01234567,
         vector: { ...PEER, dgid: mappedGid(239, 1, 1, 1), flowLabel: 0 },
       },
-    });
-    expect(hexOf(bytes)).toBe(recording.response);
+    ],
+  ])('of %s', (_about, program, type, parameters) => {
+    const recording = recorded(program, type);
+    expect(hexOf(emitCmEvent({ ...head(recording), type, parameters }))).toBe(recording.response);
   });
 });
