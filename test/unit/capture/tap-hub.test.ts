@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import type { QueuePairName } from '#contract/protocol/tap-records';
 import type { LinkAddresses, LinkPosition, LinkTap } from '#daemon/capture/capture-tap';
 import { TapHub, type TapWatcher } from '#daemon/capture/tap-hub';
@@ -64,9 +64,14 @@ function watcher(wants: TapWatcher['wants'] = () => true) {
 
 const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
+let hub: TapHub;
+
+beforeEach(() => {
+  hub = new TapHub();
+});
+
 describe('the hub of taps', () => {
   it('reports everything of a link that opens while a watcher is attached', () => {
-    const hub = new TapHub();
     const { user, notified } = watcher();
     hub.watch(user);
     const { tap } = new Link(hub);
@@ -84,7 +89,6 @@ describe('the hub of taps', () => {
   });
 
   it('begins a link that was open with its startup frames and the bytes of a partial FPDU', () => {
-    const hub = new TapHub();
     const link = new Link(hub).established();
     link.tap.outbound(Uint8Array.of(1, 2, 3));
     link.tap.inbound(Uint8Array.of(4, 5));
@@ -104,7 +108,6 @@ describe('the hub of taps', () => {
   });
 
   it('begins with the next write when one was under way', () => {
-    const hub = new TapHub();
     const link = new Link(hub).established();
     link.midOutput = true;
     const { user, notified } = watcher();
@@ -115,7 +118,6 @@ describe('the hub of taps', () => {
   });
 
   it('reports a partial startup frame, and sent FINs', () => {
-    const hub = new TapHub();
     const link = new Link(hub);
     link.tap.outbound(REQUEST.subarray(0, 10));
     link.tap.finished('peer');
@@ -131,7 +133,6 @@ describe('the hub of taps', () => {
   });
 
   it('leaves out a link with markers that was open already', () => {
-    const hub = new TapHub();
     const link = new Link(hub);
     link.tap.outbound(MARKED_REQUEST);
     link.tap.inbound(REPLY);
@@ -142,7 +143,6 @@ describe('the hub of taps', () => {
   });
 
   it('reports a connection between two devices of the host once', () => {
-    const hub = new TapHub();
     const { user, notified } = watcher();
     hub.watch(user);
     new Link(hub).established();
@@ -152,7 +152,6 @@ describe('the hub of taps', () => {
   });
 
   it('asks each watcher which links it wants', () => {
-    const hub = new TapHub();
     const first = watcher(({ localPort }) => localPort === 5001);
     const second = watcher();
     hub.watch(first.user);
@@ -164,7 +163,6 @@ describe('the hub of taps', () => {
   });
 
   it('reports the queue pairs of a link before what they send', () => {
-    const hub = new TapHub();
     const { user, notified } = watcher();
     hub.watch(user);
     const link = new Link(hub);
@@ -185,7 +183,6 @@ describe('the hub of taps', () => {
   });
 
   it('reports the queue pair of the other end if it is on the same host', () => {
-    const hub = new TapHub();
     const { user, notified } = watcher();
     hub.watch(user);
     const link = new Link(hub);
@@ -207,7 +204,6 @@ describe('the hub of taps', () => {
   });
 
   it('asks again once queue pairs are known, and then begins with the startup frames', () => {
-    const hub = new TapHub();
     const { user, notified } = watcher((_, { us }) =>
       us === undefined ? undefined : us.qpn === 5,
     );
@@ -232,7 +228,6 @@ describe('the hub of taps', () => {
   });
 
   it('keeps a link whose ends met again before the earlier one was seen to close', () => {
-    const hub = new TapHub();
     const earlier = new Link(hub).established();
     new Link(hub).established();
     earlier.tap.closed(true);
@@ -242,7 +237,6 @@ describe('the hub of taps', () => {
   });
 
   it('forgets a link that closed', () => {
-    const hub = new TapHub();
     new Link(hub).established().tap.closed(false);
     const { user, notified } = watcher();
     hub.watch(user);

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { addressOf } from '#native-bridge/libc/libc';
 import { allowTracer, ProcessMemory, yamaScope } from '#native-bridge/libc/process-vm';
 
@@ -9,9 +9,14 @@ function own(): ProcessMemory {
   return new ProcessMemory(process.pid);
 }
 
+let memory: ReturnType<typeof own>;
+
+beforeEach(() => {
+  memory = own();
+});
+
 describe('memory of a process', () => {
   it('is read and written at any offset of the local buffers', () => {
-    const memory = own();
     const remote = new Uint8Array(100_000).map((_, index) => index & 0xff);
     const address = Number(addressOf(remote));
     const local = new Uint8Array(70_000);
@@ -27,7 +32,6 @@ describe('memory of a process', () => {
   });
 
   it('carries out deferred writes in one transfer, in order', () => {
-    const memory = own();
     const remote = new Uint8Array(1000);
     const address = Number(addressOf(remote));
     const first = Uint8Array.from({ length: 300 }, (_, index) => index & 0xff);
@@ -47,7 +51,6 @@ describe('memory of a process', () => {
   });
 
   it('carries out deferred writes when it can defer no more, and before any other access', () => {
-    const memory = own();
     const remote = new Uint8Array(1000);
     const address = Number(addressOf(remote));
     const bytes = new Uint8Array(8).fill(1);
@@ -64,7 +67,6 @@ describe('memory of a process', () => {
   });
 
   it('reports the loss at the next flush, not to the access that carried the writes out', () => {
-    const memory = own();
     const bytes = new Uint8Array(8);
     const address = Number(addressOf(bytes));
     expect(memory.writeLater(4096, bytes, 0, 8)).toBe(true);
@@ -76,7 +78,6 @@ describe('memory of a process', () => {
   });
 
   it('reports a loss to the owner of the write, and carries out all other writes', () => {
-    const memory = own();
     const bytes = Uint8Array.of(1, 2, 3, 4);
     const remote = new Uint8Array(8);
     const address = Number(addressOf(remote));
@@ -95,7 +96,6 @@ describe('memory of a process', () => {
   });
 
   it('carries out deferred reads in one transfer, after deferred writes', () => {
-    const memory = own();
     const remote = Uint8Array.from({ length: 1000 }, (_, index) => index & 0xff);
     const address = Number(addressOf(remote));
     const target = new Uint8Array(300);
@@ -119,7 +119,6 @@ describe('memory of a process', () => {
   });
 
   it('reports deferred writes that failed', () => {
-    const memory = own();
     const bytes = new Uint8Array(8);
     expect(memory.writeLater(4096, bytes, 0, 8)).toBe(true);
     expect(memory.flush()).toBe(false);
@@ -135,7 +134,6 @@ describe('memory of a process', () => {
   });
 
   it('fails with EFAULT for unmapped addresses, and probes both ends', () => {
-    const memory = own();
     const remote = new Uint8Array(8192);
     const address = Number(addressOf(remote));
     expect(memory.probe(address, 8192)).toBeUndefined();
@@ -148,7 +146,6 @@ describe('memory of a process', () => {
   });
 
   it('reports the address at which a transfer failed, except for probes', () => {
-    const memory = own();
     const remote = new Uint8Array(64);
     const address = Number(addressOf(remote));
     const bytes = new Uint8Array(64);
@@ -166,7 +163,6 @@ describe('memory of a process', () => {
   });
 
   it('never leaves the local buffer', () => {
-    const memory = own();
     const remote = new Uint8Array(64);
     const address = Number(addressOf(remote));
     expect(memory.read(address, new Uint8Array(8), 1, 8)).toBe(false);
@@ -191,7 +187,6 @@ describe('memory of a process', () => {
   });
 
   it('is refused once closed, and can be closed twice', () => {
-    const memory = own();
     memory.close();
     memory.close();
     const remote = new Uint8Array(8);

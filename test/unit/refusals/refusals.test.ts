@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import {
   REFUSALS_OF_USER_MAX,
   type Refusal,
@@ -38,9 +38,14 @@ function sentences(list: readonly Refusal[]): string[] {
   return list.map(({ sentence }) => sentence);
 }
 
+let all: ReturnType<typeof refusals>;
+
+beforeEach(() => {
+  all = refusals();
+});
+
 describe('the refusals of a daemon', () => {
   it('are kept in order, with number and time', () => {
-    const all = refusals();
     all.record(report({ sentence: 'one' }));
     all.record(report({ sentence: 'two', uid: 1001 }));
     const { refusals: list, last, lost } = all.list({}, undefined);
@@ -51,7 +56,6 @@ describe('the refusals of a daemon', () => {
   });
 
   it('show each user only their own', () => {
-    const all = refusals();
     all.record(report({ sentence: 'one' }));
     all.record(report({ sentence: 'two', uid: 1001 }));
     expect(sentences(all.list({}, 1001).refusals)).toEqual(['two']);
@@ -59,7 +63,6 @@ describe('the refusals of a daemon', () => {
   });
 
   it('of one user do not push out those of another', () => {
-    const all = refusals();
     all.record(report({ sentence: 'kept', uid: 1001 }));
     for (let count = 0; count < 3 * REFUSALS_OF_USER_MAX; count += 1) {
       all.record(report({ sentence: `flood ${count}` }));
@@ -70,7 +73,6 @@ describe('the refusals of a daemon', () => {
   });
 
   it('forget the user whose last refusal is oldest, when there are too many', () => {
-    const all = refusals();
     for (let uid = 0; uid < REFUSED_USERS_MAX; uid += 1) all.record(report({ uid }));
     all.record(report({ uid: 0, sentence: 'again' }));
     all.record(report({ uid: 9999 }));
@@ -79,7 +81,6 @@ describe('the refusals of a daemon', () => {
   });
 
   it('that repeat the last one are counted, and renewed', () => {
-    const all = refusals();
     all.record(report({ objects: { qp: 17 } }));
     all.record(report({ objects: { qp: 17 } }));
     all.record(report({ objects: { qp: 18 } }));
@@ -94,7 +95,6 @@ describe('the refusals of a daemon', () => {
   });
 
   it('are listed by program, process, device and number', () => {
-    const all = refusals();
     all.record(report({ sentence: 'one', pid: 1, program: 'a', device: 'rxe0' }));
     all.record(report({ sentence: 'two', pid: 2, program: 'b', device: 'iwarp0' }));
     expect(sentences(all.list({ pid: 2 }, undefined).refusals)).toEqual(['two']);
@@ -106,7 +106,6 @@ describe('the refusals of a daemon', () => {
   });
 
   it('have sentences of bounded length without control characters', () => {
-    const all = refusals();
     all.record(report({ sentence: `a\nb\u001b[31m${'x'.repeat(1000)}`, program: 'p\u0007' }));
     const [refusal] = all.list({}, undefined).refusals;
     expect(refusal?.sentence).toHaveLength(SENTENCE_MAX);
@@ -115,7 +114,6 @@ describe('the refusals of a daemon', () => {
   });
 
   it('have a bounded number of counts', () => {
-    const all = refusals();
     for (let count = 0; count < 2 * REFUSAL_COUNTS_MAX; count += 1) {
       all.record(report({ verb: `verb ${count}` }));
     }
@@ -124,7 +122,6 @@ describe('the refusals of a daemon', () => {
   });
 
   it('are sent to a bounded number of watchers, until these stop', () => {
-    const all = refusals();
     const seen: string[] = [];
     const stop = all.watch(({ sentence }) => seen.push(sentence));
     all.record(report({ sentence: 'one' }));
@@ -136,7 +133,6 @@ describe('the refusals of a daemon', () => {
   });
 
   it('are forgotten by a reset, which keeps their numbering', () => {
-    const all = refusals();
     all.record(report());
     all.clear();
     expect(all.list({}, undefined).refusals).toEqual([]);

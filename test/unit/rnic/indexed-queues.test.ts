@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { seededRandom } from '#base/random';
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { Access, AsyncEventType, MWType, QPState, QPType, WCStatus } from '#contract/verbs/enums';
@@ -98,6 +98,12 @@ class IndexedRig extends ProgramRig {
   }
 }
 
+let rig: IndexedRig;
+
+beforeEach(() => {
+  rig = new IndexedRig();
+});
+
 describe('a send queue with indices', () => {
   it.each([
     [1, 1, 0, 1, 256],
@@ -122,7 +128,6 @@ describe('a send queue with indices', () => {
   );
 
   it('frees slots at completion, in order, including unsignaled ones', () => {
-    const rig = new IndexedRig();
     rig.wire.budget = 0;
     for (let wrId = 0; wrId < 7; wrId += 1) {
       rig.sends.send(wrId, Op.send, wrId === 6 ? SIGNALED : 0, [rig.piece(wrId, 1)]);
@@ -145,7 +150,6 @@ describe('a send queue with indices', () => {
   });
 
   it('frees the slot before the completion is visible', () => {
-    const rig = new IndexedRig();
     const seen: number[] = [];
     const completed = (): void => void seen.push(rig.sends.consumer);
     rig.nic.watch.observer = { posted: () => undefined, completed };
@@ -154,7 +158,6 @@ describe('a send queue with indices', () => {
   });
 
   it('counts a receive as completed after its completion', () => {
-    const rig = new IndexedRig();
     const seen: number[][] = [];
     const counts = (): number[] => [rig.receives.consumer, rig.receives.shown];
     rig.nic.watch.observer = { posted: () => undefined, completed: () => void seen.push(counts()) };
@@ -171,7 +174,6 @@ describe('a send queue with indices', () => {
   });
 
   it('survives any producer index, and takes no more than a ring at a time', () => {
-    const rig = new IndexedRig();
     for (const index of [0xffffffff, 8, 0x80000001, 7]) {
       rig.sends.producer = index;
       rig.qp.doorbell(0);
@@ -181,7 +183,6 @@ describe('a send queue with indices', () => {
   });
 
   it('in ERR flushes what is posted, in RESET forgets it', () => {
-    const rig = new IndexedRig();
     rig.wire.budget = 0;
     rig.post(Op.send, {}, 1);
     rig.post(Op.read, {}, 2);
@@ -256,7 +257,6 @@ describe('a work request', () => {
   });
 
   it('of an atomic write is a Write of 8 bytes from the element', () => {
-    const rig = new IndexedRig();
     rig.post(Op.atomicWrite, { 24: 0x1000, 32: KEY, 208: 0x04030201, 212: 0x08070605 });
     const payload = [1, 2, 3, 4, 5, 6, 7, 8];
     expect(rig.wire.sent).toMatchObject([{ kind: OutboundKind.write, remoteStag: KEY, payload }]);
@@ -264,7 +264,6 @@ describe('a work request', () => {
   });
 
   it('has the length of its SGEs, whatever librxe wrote', () => {
-    const rig = new IndexedRig();
     rig.memory.set([1, 2, 3, 4, 5, 6], 0);
     rig.sends.send(1, Op.send, SIGNALED, [rig.piece(0, 2), rig.piece(3, 3)], { [At.length]: 4 });
     rig.qp.doorbell(0);
@@ -323,7 +322,6 @@ describe('a work request', () => {
   });
 
   it('of a Read scatters the response over its SGEs', () => {
-    const rig = new IndexedRig();
     rig.sends.send(1, Op.read, SIGNALED, [rig.piece(0, 3), rig.piece(100, 5)], { 32: KEY });
     rig.qp.doorbell(0);
     const bytes = Uint8Array.from([1, 2, 3, 4, 5, 6, 7, 8]);
@@ -337,7 +335,6 @@ describe('a work request', () => {
   });
 
   it('waits in SQD and starts in RTS', () => {
-    const rig = new IndexedRig();
     modify(rig.qp, SQD);
     rig.post(Op.send);
     expect([rig.wire.sent.length, rig.sends.consumer]).toEqual([0, 0]);
@@ -461,7 +458,6 @@ describe('a datagram', () => {
 
 describe('receives with indices', () => {
   it('free their slot when they complete', () => {
-    const rig = new IndexedRig();
     rig.receives.receive(5, [rig.piece(0, 4), rig.piece(8, 4)]);
     expect(rig.qp.beginReceive()).toBe(AccessRefusal.none);
     expect(rig.receives.consumer).toBe(0);
@@ -473,7 +469,6 @@ describe('receives with indices', () => {
   });
 
   it('take a Write with immediate without touching their memory', () => {
-    const rig = new IndexedRig();
     rig.receives.receive(5, []);
     expect(rig.qp.beginReceive()).toBe(AccessRefusal.none);
     const written = { written: true, hasImmediate: true, immediateLo: 0x11223344 };
@@ -483,7 +478,6 @@ describe('receives with indices', () => {
   });
 
   it('with more SGEs than a slot holds fail', () => {
-    const rig = new IndexedRig();
     rig.receives.receive(5, [], 100);
     expect(rig.qp.beginReceive()).toBe(AccessRefusal.receiveInvalid);
     expect(rig.received.outcome()).toEqual([[5, WCStatus.locQpOpErr]]);
@@ -523,7 +517,6 @@ describe('receives with indices', () => {
 
 describe('arming a queue with indices', () => {
   it('reports completions after the client’s last poll, not those it left unpolled', () => {
-    const rig = new IndexedRig();
     const fired = (): number => {
       let count = 0;
       for (let effect = rig.nic.pollEffect(); effect !== undefined; effect = rig.nic.pollEffect()) {
@@ -589,7 +582,6 @@ describe('memory windows of a program’s queue pair', () => {
     rig.qp.placeWrite(key, 0, MEMORY_ADDRESS, new Uint8Array(8), 0, 8);
 
   it('of type 1 are bound, opened to peers and unbound in the send queue', () => {
-    const rig = new IndexedRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     const first = mw.rkey;
     const second = (first & ~0xff) | ((first + 1) & 0xff);
@@ -606,14 +598,12 @@ describe('memory windows of a program’s queue pair', () => {
   });
 
   it('named by an old key are not bound', () => {
-    const rig = new IndexedRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     bind(rig, mw.rkey ^ 1, 5);
     expect(rig.sent.outcome()).toEqual([[1, WCStatus.mwBindErr]]);
   });
 
   it('of type 2 are bound once, until they are invalidated', () => {
-    const rig = new IndexedRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type2);
     bind(rig, mw.rkey, 7);
     expect(write(rig, mw.rkey)).toBe(AccessRefusal.none);
@@ -635,7 +625,6 @@ describe('memory windows of a program’s queue pair', () => {
   });
 
   it('are invalidated only once everything before is done', () => {
-    const rig = new IndexedRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type2);
     bind(rig, mw.rkey, 7);
     rig.wire.budget = 0;
@@ -649,7 +638,6 @@ describe('memory windows of a program’s queue pair', () => {
   });
 
   it('and nothing else: a region is not invalidated, by either side', () => {
-    const rig = new IndexedRig();
     rig.receives.receive(1, [rig.piece(0, 8)]);
     const message = { invalidates: true, invalidateStag: rig.mr.rkey };
     expect(rig.deliver(new Uint8Array(8), message)).toBe(AccessRefusal.cannotInvalidate);

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, MWType } from '#contract/verbs/enums';
 import type { MW } from '#daemon/rnic/memory/memory-window';
@@ -46,9 +46,14 @@ function localInvalidate(rig: NicRig, stag: number): number | undefined {
   return rig.sendCompletions.poll().find(({ wrId }) => wrId === 60)?.status;
 }
 
+let rig: NicRig;
+
+beforeEach(() => {
+  rig = new NicRig();
+});
+
 describe('Send with Invalidate', () => {
   it('revokes the STag and names it in the completion [RDMAP-5.3-09, RDMAP-3.2-02, SEC-6.2.2-02]', () => {
-    const rig = new NicRig();
     expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.none);
     expect(rig.recvCompletions.poll()).toMatchObject([
       {
@@ -66,7 +71,6 @@ describe('Send with Invalidate', () => {
   });
 
   it('earlier data are placed, later data refused [RDMAP-5.3-11]', () => {
-    const rig = new NicRig();
     expect(rig.write(rig.mr.rkey, START, [1])).toBe(AccessRefusal.none);
     invalidate(rig, rig.mr.rkey);
     expect(rig.write(rig.mr.rkey, START, [2])).toBe(AccessRefusal.stagInvalid);
@@ -74,14 +78,12 @@ describe('Send with Invalidate', () => {
   });
 
   it('keeps the memory usable for its owner [SEC-6.3.3-01]', () => {
-    const rig = new NicRig();
     invalidate(rig, rig.mr.rkey);
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 4)] });
     expect(rig.sendCompletions.outcome()).toEqual([[1, 0]]);
   });
 
   it('completes in error when the STag may not be revoked [RDMAP-7.2-04, RDMAP-5.3-10]', () => {
-    const rig = new NicRig();
     const foreign = rig.register(rig.nic.allocPD());
     const local = rig.register(rig.pd, { access: Access.localWrite });
     const cases = [
@@ -102,13 +104,11 @@ describe('Send with Invalidate', () => {
   });
 
   it('refuses an STag that is invalid already', () => {
-    const rig = new NicRig();
     expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.none);
     expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.stagInvalid);
   });
 
   it('does not revoke an STag that other streams of the domain use [RDMAP-8.1.1-01, SEC-6.4.5-01]', () => {
-    const rig = new NicRig();
     const other = rig.connectedQP(rig.pd);
     expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.cannotInvalidate);
     expect(other.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 1)).toBe(AccessRefusal.none);
@@ -117,7 +117,6 @@ describe('Send with Invalidate', () => {
   });
 
   it('does not affect a region that has windows bound', () => {
-    const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     expect(bind(rig, mw)).toBe(0);
     expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.cannotInvalidate);
@@ -126,7 +125,6 @@ describe('Send with Invalidate', () => {
 
 describe('local invalidation', () => {
   it('revokes remote access by a work request [DDP-8.3-02]', () => {
-    const rig = new NicRig();
     expect(localInvalidate(rig, rig.mr.rkey)).toBe(0);
     expect(rig.write(rig.mr.rkey, START, [1])).toBe(AccessRefusal.stagInvalid);
     // The peer may have been faster: an already invalid STag is not an error.
@@ -134,7 +132,6 @@ describe('local invalidation', () => {
   });
 
   it('keeps its place after a fence, and completes in order', () => {
-    const rig = new NicRig();
     rig.send({ opcode: SQOpcode.read, wrId: 1, sges: [rig.piece(0, 8)] });
     rig.send({
       opcode: SQOpcode.localInv,
@@ -166,7 +163,6 @@ describe('local invalidation', () => {
 describe('memory windows', () => {
   for (const type of [MWType.type1, MWType.type2]) {
     it(`opens a part of a region to peers under its own key (type ${type})`, () => {
-      const rig = new NicRig();
       const mw = rig.nic.allocMW(rig.pd, type);
       const index = mw.rkey >>> 8;
       expect(mw.bound).toBe(false);
@@ -189,7 +185,6 @@ describe('memory windows', () => {
   }
 
   it('grants the rights of the bind, with offsets from 0 on request', () => {
-    const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     bind(rig, mw, { access: Access.remoteRead | Access.zeroBased, offset: 10 });
     expect(rig.qp.checkReadSource(mw.rkey, 0, 0, 16)).toBe(AccessRefusal.none);
@@ -198,7 +193,6 @@ describe('memory windows', () => {
   });
 
   it('counts as its region does for peers', () => {
-    const rig = new NicRig();
     const mr = rig.register(rig.pd, { iova: 0x5000_0000_0000 });
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     bind(rig, mw, { lkey: mr.lkey, offset: 10 });
@@ -207,7 +201,6 @@ describe('memory windows', () => {
   });
 
   it('rebinds a type 1 window and revokes the old key; a bind of no bytes unbinds it', () => {
-    const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     bind(rig, mw, { key: 1 });
     const old = mw.rkey;
@@ -221,7 +214,6 @@ describe('memory windows', () => {
   });
 
   it('binds a type 2 window again only after it was invalidated, by owner or peer', () => {
-    const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type2);
     expect(bind(rig, mw, { key: 1 })).toBe(0);
     expect(localInvalidate(rig, mw.rkey)).toBe(0);
@@ -235,7 +227,6 @@ describe('memory windows', () => {
   });
 
   it('a type 2 window serves one stream only [DDP-8.2-01, DDP-8.2-03, SEC-6.1.1-01, SEC-6.1.1-03]', () => {
-    const rig = new NicRig();
     const other = rig.connectedQP(rig.pd);
     const whole = rig.nic.allocMW(rig.pd, MWType.type1);
     const single = rig.nic.allocMW(rig.pd, MWType.type2);
@@ -255,7 +246,6 @@ describe('memory windows', () => {
   });
 
   it('another stream cannot invalidate a type 2 window, nor its own QP [RDMAP-4.8-20]', () => {
-    const rig = new NicRig();
     const other = rig.connectedQP(rig.pd);
     const producer = new SendProducer(other);
     const mw = rig.nic.allocMW(rig.pd, MWType.type2);
@@ -273,7 +263,6 @@ describe('memory windows', () => {
   });
 
   it('ends with the QP that a type 2 window was bound to', () => {
-    const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type2);
     bind(rig, mw);
     rig.qp.close(0);
@@ -282,7 +271,6 @@ describe('memory windows', () => {
   });
 
   it('keeps its region registered while it is bound', () => {
-    const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     bind(rig, mw);
     expect(() => rig.mr.close()).toThrow(expect.objectContaining({ code: 'EBUSY' }));
@@ -310,7 +298,6 @@ describe('memory windows', () => {
   ];
   for (const [what, fields, type] of refused) {
     it(`refuses to bind ${what}, and the window stays as it was`, () => {
-      const rig = new NicRig();
       const mw = rig.nic.allocMW(rig.pd, type ?? MWType.type1);
       const before = mw.rkey;
       expect(bind(rig, mw, fields(rig))).toBe(CQEStatus.mwBindErr);
@@ -320,7 +307,6 @@ describe('memory windows', () => {
   }
 
   it('a QP cannot bind or free what belongs to another domain [SEC-6.1.1-02]', () => {
-    const rig = new NicRig();
     const mw = rig.nic.allocMW(rig.nic.allocPD(), MWType.type1);
     expect(bind(rig, mw)).toBe(CQEStatus.mwBindErr);
   });

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQE, CQE_BYTES, CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import { DEFAULT_PROFILE } from '#daemon/rnic/device-profile';
@@ -42,9 +42,14 @@ function postReceive(qp: QP, wrId: number, rig: ProgramRig): void {
 }
 const receivers = new WeakMap<QP, ReceiveProducer>();
 
+let rig: ProgramRig;
+
+beforeEach(() => {
+  rig = new ProgramRig();
+});
+
 describe('a queue pair that its program connects', () => {
   it('has a wire from RTR on, configured by each step', () => {
-    const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), INIT);
     expect(qp.wire).toBeUndefined();
     modify(qp, RTR, MASKS[QPType.rc][1]);
@@ -56,14 +61,12 @@ describe('a queue pair that its program connects', () => {
   });
 
   it("has no more Reads outstanding than its program asked for, and reports rxe's power of two", () => {
-    const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), RTS, { maxRdAtomic: 5, maxDestRdAtomic: 5 });
     expect(rig.wire.path).toMatchObject({ maxRdAtomic: 5, maxDestRdAtomic: 8 });
     expect(qp.queryPath()).toMatchObject({ maxRdAtomic: 8, maxDestRdAtomic: 8 });
   });
 
   it('starts at RTS what was posted before', () => {
-    const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), RTR);
     post(qp, rig, [1, 2]);
     expect(rig.wire.sent).toEqual([]);
@@ -72,7 +75,6 @@ describe('a queue pair that its program connects', () => {
   });
 
   it('in SQD starts no more, reports that started work is done, and continues in RTS', () => {
-    const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), RTS);
     rig.wire.budget = 0;
     post(qp, rig, [1]);
@@ -95,7 +97,6 @@ describe('a queue pair that its program connects', () => {
   });
 
   it('with nothing in progress is drained at once', () => {
-    const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), SQD);
     expect(rig.asyncEvents()).toEqual([AsyncEventType.sqDrained]);
     modify(qp, RTS);
@@ -104,7 +105,6 @@ describe('a queue pair that its program connects', () => {
   });
 
   it('in ERR flushes sends, then receives, and what is posted later; it has no wire', () => {
-    const rig = new ProgramRig();
     const cq = rig.nic.createCQ({ cqe: 64, ring: (n) => new Uint8Array(n), tag: 0 });
     const qp = bringTo(rig.createQP(QPType.rc, { sendCQ: cq, recvCQ: cq }), RTS);
     rig.wire.budget = 0;
@@ -130,7 +130,6 @@ describe('a queue pair that its program connects', () => {
   });
 
   it('in RESET forgets its work without completions and can be brought up again', () => {
-    const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), RTS);
     rig.wire.budget = 0;
     postReceive(qp, 7, rig);
@@ -146,7 +145,6 @@ describe('a queue pair that its program connects', () => {
   });
 
   it('is destroyed without completions', () => {
-    const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), RTS);
     rig.wire.budget = 0;
     postReceive(qp, 7, rig);
@@ -157,7 +155,6 @@ describe('a queue pair that its program connects', () => {
   });
 
   it('raises COMM_EST for the first message in RTR, and not in RTS', () => {
-    const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), RTR);
     postReceive(qp, 1, rig);
     postReceive(qp, 2, rig);
@@ -173,7 +170,6 @@ describe('a queue pair that its program connects', () => {
   });
 
   it('permits its peer what its access flags allow, whatever the memory grants', () => {
-    const rig = new ProgramRig();
     const { rkey } = rig.mr;
     const requests = (qp: QP): AccessRefusal[] => [
       qp.checkWriteTarget(rkey, 0, MEMORY_ADDRESS, 8),
@@ -200,7 +196,6 @@ describe('a queue pair that its program connects', () => {
   });
 
   it('fails without an event for a bad work request; its completion has the cause', () => {
-    const rig = new ProgramRig();
     const qp = bringTo(rig.createQP(QPType.rc), RTS);
     new SendProducer(qp).post({
       opcode: SQOpcode.send,
@@ -216,7 +211,6 @@ describe('a queue pair that its program connects', () => {
   });
 
   it('has a number that is hard to guess, and none that InfiniBand reserves', () => {
-    const rig = new ProgramRig();
     const numbers = Array.from({ length: 50 }, () => rig.createQP(QPType.rc).qpn);
     expect(new Set(numbers).size).toBe(50);
     expect(Math.min(...numbers)).toBeGreaterThan(16);

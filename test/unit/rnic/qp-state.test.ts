@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState } from '#contract/verbs/enums';
 import { MessageFailure } from '#daemon/rnic/wire-port';
@@ -40,6 +40,12 @@ function inState(state: QPState): NicRig {
   }
   return rig;
 }
+
+let rig: NicRig;
+
+beforeEach(() => {
+  rig = new NicRig();
+});
 
 describe('the table of states', () => {
   it('reaches every state', () => {
@@ -159,7 +165,6 @@ describe('errors and the flush', () => {
   });
 
   it('flushes a work request that waits for its fence', () => {
-    const rig = new NicRig();
     rig.send({ opcode: SQOpcode.read, wrId: 1, sges: [rig.piece(0, 8)] });
     rig.send({ opcode: SQOpcode.send, wrId: 2, flags: QueueFlag.readFence });
     rig.qp.modify(QPState.ERR, 0);
@@ -198,7 +203,6 @@ describe('errors and the flush', () => {
   });
 
   it('flushes later posts, at the doorbell and, for receives, on request', () => {
-    const rig = new NicRig();
     rig.qp.modify(QPState.ERR, 0);
     rig.send({ opcode: SQOpcode.send, wrId: 8 });
     expect(rig.sendCompletions.outcome()).toEqual([[8, FLUSHED]]);
@@ -226,7 +230,6 @@ describe('errors and the flush', () => {
   });
 
   it('names a known quirk of the peer', () => {
-    const rig = new NicRig();
     rig.qp.terminated('peer', { kind: 'protocol', text: 'why', quirk: 'siw-bits' }, 0);
     expect(rig.effects()[0]).toMatchObject({ text: 'why; known quirk: siw-bits' });
   });
@@ -270,7 +273,6 @@ describe('errors and the flush', () => {
 
 describe('SQD', () => {
   it('closes at once when nothing is left to do', () => {
-    const rig = new NicRig();
     rig.qp.modify(QPState.SQD, 0);
     expect(rig.stream.calls).toEqual(['disconnect']);
     expect(rig.effects()).toMatchObject([
@@ -283,7 +285,6 @@ describe('SQD', () => {
   });
 
   it('sends what was posted, then closes and flushes later work [DDP-6.2.1-02]', () => {
-    const rig = new NicRig();
     rig.stream.budget = 0;
     rig.send({ opcode: SQOpcode.read, wrId: 1, sges: [rig.piece(0, 8)] });
     rig.send({ opcode: SQOpcode.send, wrId: 2 });
@@ -308,7 +309,6 @@ describe('SQD', () => {
   });
 
   it('stops the send queue on a disconnect, without the event of SQD [DDP-6.2.1-02]', () => {
-    const rig = new NicRig();
     rig.stream.budget = 0;
     rig.send({ opcode: SQOpcode.send, wrId: 1 });
     rig.qp.disconnecting(0);
@@ -329,7 +329,6 @@ describe('SQD', () => {
   });
 
   it('still receives until the stream has ended', () => {
-    const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.qp.modify(QPState.SQD, 0);
     expect(rig.receive([1])).toBe(0);
@@ -338,7 +337,6 @@ describe('SQD', () => {
 
 describe('SQE', () => {
   it('sends a Terminate on the consumer’s request and reports no error', () => {
-    const rig = new NicRig();
     rig.qp.modify(QPState.SQE, 0);
     expect(rig.stream.calls).toEqual(['fail: the consumer terminated the stream']);
     expect(rig.effects()).toMatchObject([{ type: 'disconnect', qp: rig.qp }]);
@@ -348,7 +346,6 @@ describe('SQE', () => {
   });
 
   it('allows the engine to finish the message already on the wire', () => {
-    const rig = new NicRig();
     rig.memory[0] = 7;
     rig.stream.budget = 0;
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 1)] });
@@ -395,7 +392,6 @@ describe('a message partly on the wire when its QP fails', () => {
   });
 
   it('completes in error after outstanding Reads, which are flushed at once [RDMAP-6.2.1-02]', () => {
-    const rig = new NicRig();
     for (const wrId of [1, 2]) {
       rig.send({ opcode: SQOpcode.read, wrId, rkey: 1, sges: [rig.piece(0, 4)] });
     }
@@ -434,7 +430,6 @@ describe('a message partly on the wire when its QP fails', () => {
 
 describe('RESET and close', () => {
   it('drops all work without a completion, and can connect again', () => {
-    const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.send({ opcode: SQOpcode.read, wrId: 2, sges: [rig.piece(0, 8)] });
     rig.stream.budget = 0;
@@ -456,7 +451,6 @@ describe('RESET and close', () => {
   });
 
   it('flushes, resets the stream and is destroyed', () => {
-    const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.qp.close(0);
     rig.qp.close(0);

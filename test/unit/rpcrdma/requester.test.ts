@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { bytesOf, hexOf } from '#test/support/hex';
 import {
   callPayload,
@@ -38,6 +38,12 @@ function errorMessage(xid: number, error: 'chunk' | 'version', version = 1): Uin
   return messageBytes({ type: 'error', xid, credits: 4, version, error: detail });
 }
 
+let rig: RequesterRig;
+
+beforeEach(() => {
+  rig = new RequesterRig();
+});
+
 describe('a short call', () => {
   it('is one Send of header and message [RPCR-3-01, RPCR-3.1-01, RPCR-3-02, RPCR-3.3-02]', () => {
     const rig = new RequesterRig({ credits: 8 });
@@ -53,13 +59,11 @@ describe('a short call', () => {
   });
 
   it('has the XID of its message in its header [RPCR-4.1-02, RPCR-4.1-10]', () => {
-    const rig = new RequesterRig();
     rig.call(77);
     expect(hexOf(rig.last.bytes.subarray(0, 4))).toBe(hexOf(rig.last.payload.subarray(0, 4)));
   });
 
   it('completes with the reply of its XID', () => {
-    const rig = new RequesterRig();
     rig.call(5);
     rig.handle(
       shortReply(
@@ -100,7 +104,6 @@ describe('credits', () => {
   });
 
   it('rise and fall with each reply [RPCR-3.3-04, RPCR-3.3-09]', () => {
-    const rig = new RequesterRig();
     for (let xid = 1; xid <= 20; xid++) rig.call(xid);
     rig.handle(shortReply(1, 8));
     expect(rig.requester.inFlight).toBe(8);
@@ -117,7 +120,6 @@ describe('credits', () => {
   });
 
   it('of a grant of 0 are 1 [RPCR2-3.3.1-01]', () => {
-    const rig = new RequesterRig();
     for (let xid = 1; xid <= 3; xid++) rig.call(xid);
     rig.handle(shortReply(1, 0));
     expect(rig.xids).toEqual([1, 2]);
@@ -131,7 +133,6 @@ describe('credits', () => {
   });
 
   it('of a message that need not be a reply are ignored [RPCB-4.1-02]', () => {
-    const rig = new RequesterRig();
     for (let xid = 1; xid <= 20; xid++) rig.call(xid);
     rig.handle(shortReply(1, 4));
     const reverse = messageBytes({ type: 'msg', xid: 2, credits: 1, ...NO_LISTS }, callPayload(2));
@@ -170,7 +171,6 @@ describe('how a call travels', () => {
   });
 
   it('with an item as a read chunk [RPCR-3.4-06, RPCR-3.7-01, RPCR-3.7-03, RPCR2-3.4.5-01, RPCR2-3.4.5.2-01]', () => {
-    const rig = new RequesterRig();
     rig.call(1, { payload: bulkPayload(1) });
     const { type, readList } = messageHeader(rig.last);
     expect(type).toBe('msg');
@@ -182,7 +182,6 @@ describe('how a call travels', () => {
   });
 
   it('inline with its item when all of it fits', () => {
-    const rig = new RequesterRig();
     const payload = bulkPayload(1, BULK.subarray(0, 101));
     rig.call(1, { payload });
     expect(messageHeader(rig.last).readList).toEqual([]);
@@ -190,7 +189,6 @@ describe('how a call travels', () => {
   });
 
   it('as a long call with read, write and reply chunks at once [RPCR-5.1-03, RPCR-3.8-01]', () => {
-    const rig = new RequesterRig();
     const payload = callPayload(1, (writer) => {
       writer.opaque(new Uint8Array(2000));
       writer.bulk(BULK);
@@ -204,7 +202,6 @@ describe('how a call travels', () => {
   });
 
   it('never with an item that is not eligible as a chunk of its own [RPCR2-3.4.2-01]', () => {
-    const rig = new RequesterRig();
     rig.call(1, { payload: callPayload(1, (writer) => writer.opaque(BULK)) });
     const { type, readList } = messageHeader(rig.last);
     expect(type).toBe('nomsg');
@@ -212,7 +209,6 @@ describe('how a call travels', () => {
   });
 
   it('never with a part of the RPC header as a chunk [RPCR2-8.2.2-01, RPCR2-8.2.2.3-01]', () => {
-    const rig = new RequesterRig();
     rig.call(1, { payload: bulkPayload(1) });
     for (const { position } of messageHeader(rig.last).readList) {
       expect(position).toBeGreaterThanOrEqual(40);
@@ -236,7 +232,6 @@ describe('how a call travels', () => {
   });
 
   it('with a write chunk as long as the largest result [RPCR2-3.4.6-01, RPCR-3.4-04]', () => {
-    const rig = new RequesterRig();
     rig.call(1, { resultBytes: [5001], replyMaxBytes: 32 });
     expect(messageHeader(rig.last).writeList[0]).toMatchObject([{ lengthBytes: 5001 }]);
     rig.handle(shortReply(1));
@@ -255,7 +250,6 @@ describe('how a call travels', () => {
   });
 
   it('never as RDMA_MSGP unless requested, and without RDMA_DONE [RPCR2-4.6.1-01, RPCR2-4.6.2-01]', () => {
-    const rig = new RequesterRig();
     for (let xid = 1; xid < 20; xid++) {
       rig.call(xid, { payload: bulkPayload(xid, BULK.subarray(0, xid * 200)) });
       rig.handle(shortReply(xid));
@@ -285,7 +279,6 @@ describe('how a call travels', () => {
 
 describe('a reply', () => {
   it('is found in the reply chunk [RPCR-5.2-01, RPCR-5.2-02]', () => {
-    const rig = new RequesterRig();
     rig.call(1, { replyMaxBytes: 4000 });
     const [chunk] = messageHeader(rig.last).replyChunk ?? [];
     if (chunk === undefined) throw new Error('no reply chunk');
@@ -298,7 +291,6 @@ describe('a reply', () => {
   });
 
   it('completes when the peer no longer has access [RPCR-3.4-10, RPCR-3.5-03, RPCR2-4.4.1-01, RPCR-7-01]', () => {
-    const rig = new RequesterRig();
     rig.holdWithdrawals = true;
     rig.call(1, { payload: bulkPayload(1), resultBytes: [9000], replyMaxBytes: 32 });
     const { writeList } = messageHeader(rig.last);
@@ -318,7 +310,6 @@ describe('a reply', () => {
   });
 
   it('ends the connection first when the access cannot be revoked [RPCR2-4.5.4-01]', () => {
-    const rig = new RequesterRig();
     rig.holdWithdrawals = true;
     rig.call(1, { payload: bulkPayload(1) });
     rig.handle(shortReply(1));
@@ -328,7 +319,6 @@ describe('a reply', () => {
   });
 
   it('that is unreadable changes nothing [RPCR2-4.5-02, RPCR2-4.5-04, RPCR2-4.3.1-01]', () => {
-    const rig = new RequesterRig();
     rig.call(1);
     const good = shortReply(1);
     for (let length = 0; length < 28; length++) rig.handle(good.subarray(0, length));
@@ -349,7 +339,6 @@ describe('a reply', () => {
   });
 
   it('with a read list cannot be used [RPCR2-4.3.1-01, RPCR-5.1-04]', () => {
-    const rig = new RequesterRig();
     rig.call(1);
     const readList = [{ position: 0, handle: 1, lengthBytes: 40, offset: 0n }];
     rig.handle(messageBytes({ type: 'nomsg', xid: 1, credits: 4, ...NO_LISTS, readList }));
@@ -375,7 +364,6 @@ describe('a reply', () => {
   });
 
   it('RDMA_ERROR ends its call and no other [RPCR-4.2-06, RPCR-4.2-04, RPCR2-4.5-04]', () => {
-    const rig = new RequesterRig();
     for (let xid = 1; xid <= 6; xid++) rig.call(xid);
     rig.handle(shortReply(1, 3));
     rig.handle(errorMessage(3, 'chunk'));
@@ -391,7 +379,6 @@ describe('a reply', () => {
 
 describe('time', () => {
   it('ends a call without a reply; its late reply only returns the credit', () => {
-    const rig = new RequesterRig();
     rig.call(1);
     rig.handle(shortReply(1, 2));
     rig.call(2);
@@ -410,7 +397,6 @@ describe('time', () => {
   });
 
   it('ends the connection when timed-out calls hold every credit', () => {
-    const rig = new RequesterRig();
     rig.call(1);
     rig.advanceTo(1000);
     expect(failureOf(rig.outcomes.get(1))).toEqual(['timeout', true]);
@@ -421,7 +407,6 @@ describe('time', () => {
   });
 
   it('reports whether a timed-out or aborted call may have run', () => {
-    const rig = new RequesterRig();
     rig.call(1);
     rig.call(2, { deadlineMs: 10 });
     rig.advanceTo(10);
@@ -434,7 +419,6 @@ describe('time', () => {
 
 describe('a lost connection', () => {
   it('resends idempotent calls, with the same XID and new memory [RPCR-8-01]', () => {
-    const rig = new RequesterRig();
     rig.call(1, { payload: bulkPayload(1), idempotent: true });
     const before = messageHeader(rig.last).readList[0]?.handle;
     rig.lose();
@@ -448,7 +432,6 @@ describe('a lost connection', () => {
   });
 
   it('fails other calls, unless they were never sent', () => {
-    const rig = new RequesterRig();
     rig.call(1);
     rig.call(2);
     rig.lose();
@@ -470,7 +453,6 @@ describe('a lost connection', () => {
   });
 
   it('starts again with one credit', () => {
-    const rig = new RequesterRig();
     rig.call(1);
     rig.handle(shortReply(1, 16));
     for (let xid = 2; xid <= 9; xid++) rig.call(xid, { idempotent: true });
@@ -500,7 +482,6 @@ describe('a lost connection', () => {
   });
 
   it('does not prevent revoking memory that was still being registered', () => {
-    const rig = new RequesterRig();
     rig.holdExposures = true;
     rig.holdWithdrawals = true;
     rig.call(1, { payload: bulkPayload(1) });
@@ -517,7 +498,6 @@ describe('a lost connection', () => {
 
 describe('memory', () => {
   it('that cannot be allocated fails the call, and nothing is sent [RPCR2-6.2-01]', () => {
-    const rig = new RequesterRig();
     rig.holdExposures = true;
     rig.call(1, { resultBytes: [5000] });
     rig.requester.exposeFailed(1, 'ENOMEM');
@@ -529,7 +509,6 @@ describe('memory', () => {
   });
 
   it('is registered only with a credit, so no peer gets access early', () => {
-    const rig = new RequesterRig();
     rig.call(1);
     rig.call(2, { resultBytes: [5000] });
     expect(rig.memory.regions.size).toBe(0);
@@ -540,7 +519,6 @@ describe('memory', () => {
 
 describe('an end by the program', () => {
   it('fails every call, and every later one', () => {
-    const rig = new RequesterRig();
     rig.call(1, { payload: bulkPayload(1) });
     rig.call(2);
     rig.requester.close();

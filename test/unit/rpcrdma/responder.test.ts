@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { bytesOf, hexOf } from '#test/support/hex';
 import {
   callPayload,
@@ -63,6 +63,12 @@ function lengthsOf(sent: Sent): readonly (readonly number[])[] {
 
 const ERROR_CHUNK = { type: 'error', error: { code: 'chunk' } };
 
+let rig: ResponderRig;
+
+beforeEach(() => {
+  rig = new ResponderRig();
+});
+
 describe('a call', () => {
   it('is dispatched with its message, and answered with its XID', () => {
     const rig = new ResponderRig({ credits: 8 });
@@ -81,7 +87,6 @@ describe('a call', () => {
   });
 
   it('has its receive posted again before its reply goes [RPCR-3.3-01, RPCR-3.3-07, RPCR2-3.3.1-03, RPCR-6-01]', () => {
-    const rig = new ResponderRig();
     const receive = rig.handle(shortCall(7));
     expect(rig.reposted).toEqual([]);
     rig.reply(rig.lastDispatched);
@@ -108,7 +113,6 @@ describe('a call', () => {
   });
 
   it('with the XID of another running call is a separate call', () => {
-    const rig = new ResponderRig();
     rig.handle(shortCall(1));
     rig.handle(shortCall(1));
     for (const each of rig.dispatched) rig.reply(each);
@@ -118,7 +122,6 @@ describe('a call', () => {
 
 describe('a message that is not a call', () => {
   it('is ignored when it is too short to be trusted [RPCR2-4.5-01]', () => {
-    const rig = new ResponderRig();
     const good = shortCall(1);
     for (let length = 0; length < 28; length++) rig.handle(good.subarray(0, length));
     expect(rig.sent).toEqual([]);
@@ -128,7 +131,6 @@ describe('a message that is not a call', () => {
   });
 
   it('is ignored when it is RDMA_DONE, RDMA_ERROR or a reply [RPCR2-4.6.2-01, RPCR2-4.2.4-02]', () => {
-    const rig = new ResponderRig();
     rig.handle(bytesOf('00000001 00000001 00000004 00000003'));
     rig.handle(bytesOf('00000001 00000001 00000004 00000003 00*12'));
     rig.handle(bytesOf('00000001 00000001 00000004 00000004 00000002'));
@@ -140,7 +142,6 @@ describe('a message that is not a call', () => {
   });
 
   it('is answered by version and XID when its version differs [RPCR-4.2-03, RPCR-4.2-04, RPCR2-4.5-03]', () => {
-    const rig = new ResponderRig();
     for (const version of ['00000002', '00000009', '00000000', 'ffffffff']) {
       rig.handle(bytesOf(`aabbccdd ${version} 00000004 00000000 00*12`));
       expect(hexOf(rig.last.bytes)).toBe(
@@ -229,7 +230,6 @@ describe('a message that is not a call', () => {
   );
 
   it('gets ERR_CHUNK, too, when the service finds no call in it [RPCR-4.2-05]', () => {
-    const rig = new ResponderRig();
     rig.handle(shortCall(7));
     rig.responder.refuse(rig.lastDispatched.call, 0);
     rig.drain();
@@ -239,7 +239,6 @@ describe('a message that is not a call', () => {
 
 describe('read chunks', () => {
   it('are read before the call is carried out [RPCR-3.5-01, RPCR-3.5-02, RPCR-3.8-02, RPCR2-3.4.4-01]', () => {
-    const rig = new ResponderRig();
     rig.holdPulls = true;
     const payload = callPayload(1, (writer) => {
       writer.bulk(BULK);
@@ -261,7 +260,6 @@ describe('read chunks', () => {
   });
 
   it('at position 0 are the call itself, beside others [RPCR-5.1-02, RPCR-5.1-03]', () => {
-    const rig = new ResponderRig();
     const payload = callPayload(1, (writer) => {
       writer.opaque(new Uint8Array(2000).fill(5));
       writer.bulk(BULK);
@@ -291,7 +289,6 @@ describe('read chunks', () => {
   });
 
   it('of items that are not eligible do not decode [RPCR2-6.1-01]', () => {
-    const rig = new ResponderRig();
     const payload = callPayload(1, (writer) => writer.bulk(Uint8Array.of(0x61)));
     const readList = readChunk(rig.memory, 44, Uint8Array.of(0x61));
     rig.handle(
@@ -361,7 +358,6 @@ describe('a reply', () => {
   }
 
   it('writes its item before its Send, and not inline [RPCR-2-03, RPCR-3.6-01, RPCR-3.6-02, RPCR2-4.3.2-01, NFSR-5667.3-03, NFSR-5667.3-04]', () => {
-    const rig = new ResponderRig();
     const { bytes, segments } = chunkIn(rig.memory, 4096, 4096, 4096);
     rig.handle(callWith(1, { writeList: [segments] }));
     rig.reply(rig.lastDispatched, bulkReply(1, BULK.subarray(0, 5000)));
@@ -376,7 +372,6 @@ describe('a reply', () => {
   });
 
   it('has exact lengths, without roundup [RPCR2-3.4.6.2-01, RPCR2-3.4.6-02, RPCR-3.7-05]', () => {
-    const rig = new ResponderRig();
     const { bytes, segments } = chunkIn(rig.memory, 8, 8);
     bytes.fill(0xa5);
     rig.handle(callWith(1, { writeList: [segments] }));
@@ -428,7 +423,6 @@ describe('a reply', () => {
   });
 
   it('that is too long for inline goes to the reply chunk [RPCR-5.2-02, RPCR2-3.5.3-03, RPCR2-4.2.4-01]', () => {
-    const rig = new ResponderRig();
     const { bytes, segments } = chunkIn(rig.memory, 124, 4096, 4);
     const payload = replyPayload(1, (writer) => writer.opaqueFixed(BULK.subarray(0, 2976)));
     rig.handle(callWith(1, { replyChunk: segments }));
@@ -501,7 +495,6 @@ describe('a reply', () => {
   });
 
   it('is all that a responder sends: no calls of its own [RPCB-5.1-01, RPCB-6-01]', () => {
-    const rig = new ResponderRig();
     for (let xid = 1; xid <= 9; xid++) {
       rig.handle(shortCall(xid));
       rig.reply(rig.lastDispatched);

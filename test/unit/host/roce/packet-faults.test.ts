@@ -1,5 +1,5 @@
 /** Faults of packets between the RoCE devices of a host: real queue pairs, simulated time. */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import type { FaultKind, FaultSpec } from '#contract/protocol/faults';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPState, QPType } from '#contract/verbs/enums';
@@ -66,9 +66,14 @@ class Faulty extends RoceWorld {
   }
 }
 
+let world: Faulty;
+
+beforeEach(() => {
+  world = new Faulty();
+});
+
 describe('a fault of packets', () => {
   it('drop: a lost packet is retransmitted, and counted', () => {
-    const world = new Faulty();
     const fault = world.fault({ kind: 'drop', opcode: 'send', nth: 2 });
     world.expectMessages(2);
     expect(fault.status.fired).toBe(1);
@@ -91,21 +96,18 @@ describe('a fault of packets', () => {
   });
 
   it('drop: the last packet of a message arrives after a timeout', () => {
-    const world = new Faulty();
     world.fault({ kind: 'drop', opcode: 'send', nth: 3 });
     world.expectMessages(1);
     expect(world.counters(0)['completer_retry_err']).toBe(1);
   });
 
   it('drop: a lost acknowledgment makes a duplicate request', () => {
-    const world = new Faulty();
     world.fault({ kind: 'drop', opcode: 'acknowledge', nth: 1 });
     world.expectMessages(1);
     expect(world.counters(1)['duplicate_request']).toBeGreaterThan(0);
   });
 
   it('drop: with every packet lost, the sender gives up', () => {
-    const world = new Faulty();
     world.fault({ kind: 'drop' });
     expect(world.outcome()).toBe(CQEStatus.retryExcErr);
     expect(world.counters(0)).toMatchObject({ completer_retry_err: 3, retry_exceeded_err: 1 });
@@ -113,14 +115,12 @@ describe('a fault of packets', () => {
   });
 
   it('duplicate: a request is carried out once', () => {
-    const world = new Faulty();
     world.fault({ kind: 'duplicate', opcode: 'send', every: 2 });
     world.expectMessages(4);
     expect(world.counters(1)['duplicate_request']).toBe(6);
   });
 
   it('reorder: requests that arrive early are retransmitted', () => {
-    const world = new Faulty();
     const fault = world.fault({ kind: 'reorder', opcode: 'send', nth: 2 });
     world.expectMessages(2);
     expect(fault.status.fired).toBe(1);
@@ -128,7 +128,6 @@ describe('a fault of packets', () => {
   });
 
   it('reorder: a packet that nothing overtakes is delayed', () => {
-    const world = new Faulty();
     world.fault({ kind: 'reorder', opcode: 'send', nth: 3 });
     world.send();
     world.ends[0].ring();
@@ -140,7 +139,6 @@ describe('a fault of packets', () => {
   });
 
   it('corrupt-icrc: the receiver drops the packet and counts it', () => {
-    const world = new Faulty();
     world.fault({ kind: 'corrupt-icrc', opcode: 'send', nth: 1 });
     world.expectMessages(1);
     expect(world.device(1).rocePort?.counters.icrcErrors).toBe(1);
@@ -148,7 +146,6 @@ describe('a fault of packets', () => {
   });
 
   it('delay: every packet is late, and the order stays', () => {
-    const world = new Faulty();
     world.fault({ kind: 'delay', ms: 20, device: 'roce0', direction: 'out' });
     world.send();
     world.ends[0].ring();
@@ -160,7 +157,6 @@ describe('a fault of packets', () => {
   });
 
   it('delay: its packets arrive when it is removed', () => {
-    const world = new Faulty();
     const { id } = world.fault({ kind: 'delay', ms: 3_600_000, direction: 'out', opcode: 'send' });
     world.send();
     world.ends[0].ring();
@@ -186,14 +182,12 @@ describe('a fault of packets', () => {
   });
 
   it('nak psn-sequence: the request is retransmitted', () => {
-    const world = new Faulty();
     world.fault({ kind: 'nak', syndrome: 'psn-sequence', nth: 2 });
     world.expectMessages(2);
     expect(world.counters(0)['rcvd_seq_err']).toBeGreaterThanOrEqual(1);
   });
 
   it('rnr: the sender waits for the receiver’s timer, then retries', () => {
-    const world = new Faulty();
     const fault = world.fault({ kind: 'rnr', nth: 1 });
     world.send();
     world.ends[0].ring();
@@ -207,14 +201,12 @@ describe('a fault of packets', () => {
   });
 
   it('rnr: without limit, the sender gives up', () => {
-    const world = new Faulty();
     world.fault({ kind: 'rnr' });
     expect(world.outcome()).toBe(CQEStatus.rnrRetryExcErr);
     expect(world.counters(0)['retry_rnr_exceeded_err']).toBe(1);
   });
 
   it('qp-fatal: a packet of a kind triggers it', () => {
-    const world = new Faulty();
     world.fault({ kind: 'qp-fatal', device: 'roce1', nth: 2 });
     world.send();
     world.ends[0].ring();
@@ -271,7 +263,6 @@ describe('the scope of a fault of packets', () => {
   });
 
   it('selects a queue pair at either end', () => {
-    const world = new Faulty();
     const { qpn } = world.ends[1].qp;
     const fault = world.fault({ kind: 'duplicate', nth: 1000, qp: qpn, direction: 'in' });
     world.expectMessages(1);

@@ -1,5 +1,5 @@
 /** Packets between the RoCE devices of a host: real queue pairs, real transports, simulated time. */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
@@ -43,9 +43,14 @@ function fill(end: RoceEnd, length: number, seed = 1): Uint8Array {
   return end.memory.slice(0, length);
 }
 
+let world: RoceWorld;
+
+beforeEach(() => {
+  world = new RoceWorld();
+});
+
 describe('packets between two devices of a host', () => {
   it('carry Sends of any length, across the wrap of PSNs', () => {
-    const world = new RoceWorld();
     const [a, b] = world.pair();
     const lengths = [1, 4095, 4096, 4097, 65_537, 524_288];
     lengths.forEach((length, index) => {
@@ -70,7 +75,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('carry Writes, Reads and atomics both ways at once', () => {
-    const world = new RoceWorld();
     const [a, b] = world.pair();
     const length = 300_000;
     const own = fill(a, length, 3);
@@ -138,7 +142,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('wait for a receive by RNR NAK, and arrive once it is posted', () => {
-    const world = new RoceWorld();
     const [a, b] = world.pair(QPType.rc, { rnrRetry: 7, minRnrTimer: 12 });
     fill(a, 10);
     a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
@@ -159,7 +162,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('are lost on the way to a missing queue pair, and the sender gives up', () => {
-    const world = new RoceWorld();
     const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCnt: 3 });
     b.qp.close(world.host.now());
     world.host.drain();
@@ -177,7 +179,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('fail a queue pair without a command: later receives are flushed', () => {
-    const world = new RoceWorld();
     const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCnt: 3 });
     b.qp.close(world.host.now());
     world.host.drain();
@@ -193,7 +194,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('are counted when no receive was ever posted', () => {
-    const world = new RoceWorld();
     const [a] = world.pair(QPType.rc, { rnrRetry: 2 });
     a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
     a.ring();
@@ -207,7 +207,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('do not pass a port without carrier, and pass again once it is back', () => {
-    const world = new RoceWorld();
     const [a, b] = world.pair(QPType.rc, { timeout: 14, retryCnt: 7 });
     world.device(1).portDown = true;
     b.receives.post(2, [b.piece(0, 10)]);
@@ -224,7 +223,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('report a refused access to the sender before the refusing queue pair is gone', () => {
-    const world = new RoceWorld();
     const [a, b] = world.pair();
     const sges = [a.piece(0, 10)];
     a.sends.post({ opcode: SQOpcode.write, wrId: 1, sges, raddr: 5n, rkey: 0xdead00 });
@@ -236,7 +234,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('acknowledge what was received even if the receiver is destroyed at once', () => {
-    const world = new RoceWorld();
     const [a, b] = world.pair();
     world.host.onCompletion = () => {
       world.host.onCompletion = () => {};
@@ -284,7 +281,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('pass between the addresses of the connection only', () => {
-    const world = new RoceWorld();
     const [a, b] = [world.end(0), world.end(1)];
     const second = mappedGid(127, 0, 1, 2);
     a.connect(b, { retryCnt: 1, timeout: 10 });
@@ -342,7 +338,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('are held back, not lost, while the memory of their receiver lags', () => {
-    const world = new RoceWorld();
     let memory: SlowBacking | undefined;
     const a = world.end(0);
     const b = world.end(1, QPType.rc, (bytes) => {
@@ -381,7 +376,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('fail a queue pair whose receive finds its completion queue full, without a reply to its peer', () => {
-    const world = new RoceWorld();
     const [a, b] = world.pair(QPType.rc, { retryCnt: 1, timeout: 10 });
     const room = b.qp.recvCQ.count;
     for (let sent = 0; sent <= room; sent += 1) {
@@ -399,7 +393,6 @@ describe('packets between two devices of a host', () => {
   });
 
   it('share turns: a small message does not wait for a large one to end', () => {
-    const world = new RoceWorld();
     const [bulk, sink] = world.pair();
     const [quick, target] = world.pair();
     for (let index = 0; index < 32; index += 1) {

@@ -1,5 +1,5 @@
 /** Connection ids on RoCE devices: addresses, ports, events, and moves of the queue pair. */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import type { CMParameters } from '#contract/protocol/commands';
 import { SQOpcode } from '#contract/protocol/queue-layout';
 import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
@@ -105,9 +105,14 @@ class CmWorld extends RoceWorld {
   }
 }
 
+let world: CmWorld;
+
+beforeEach(() => {
+  world = new CmWorld();
+});
+
 describe('a connection that the host moves', () => {
   it('passes parameters to both ends, and carries data', () => {
-    const world = new CmWorld();
     const listener = world.listener();
     const active = world.initialised(0);
     const passive = world.initialised(1);
@@ -143,7 +148,6 @@ describe('a connection that the host moves', () => {
   });
 
   it('ends at both ends when one disconnects, and leaves nothing', () => {
-    const world = new CmWorld();
     const { active, passive, dialer, acceptor } = world.connected();
     world.cm.disconnect(dialer);
     world.run(SECOND);
@@ -179,7 +183,6 @@ describe('a connection that the host moves', () => {
   });
 
   it('is rejected with data, and the queue pair may connect again', () => {
-    const world = new CmWorld();
     world.listener();
     const active = world.initialised(0);
     const dialer = world.resolved();
@@ -200,7 +203,6 @@ describe('a connection that the host moves', () => {
   });
 
   it('is refused without a listener', () => {
-    const world = new CmWorld();
     const dialer = world.resolved();
     world.cm.connect(dialer, world.initialised(0).qp, WISHES);
     expect(world.take(CMEventType.rejected)).toMatchObject({
@@ -211,7 +213,6 @@ describe('a connection that the host moves', () => {
   });
 
   it('is not made with a queue pair of datagrams, of another device, or beyond INIT', () => {
-    const world = new CmWorld();
     const dialer = world.resolved();
     const datagrams = world.end(0, QPType.ud);
     expect(() => world.cm.connect(dialer, datagrams.qp, WISHES)).toThrow('do not connect');
@@ -243,7 +244,6 @@ describe('a connection that its programs move', () => {
   };
 
   it('gets its attributes, and a separate event for the reply', () => {
-    const world = new CmWorld();
     const { active, passive, dialer, acceptor } = requested(world);
     move(world, passive, acceptor);
     world.cm.answer(acceptor, { ...PROGRAM, qpn: passive.qp.qpn, rnrRetry: 1 });
@@ -270,7 +270,6 @@ describe('a connection that its programs move', () => {
   });
 
   it('ends for its dialer once both have disconnected, and for both once packets are gone', () => {
-    const world = new CmWorld();
     const { active, passive, dialer, acceptor } = requested(world);
     move(world, passive, acceptor);
     world.cm.answer(acceptor, { ...PROGRAM, qpn: passive.qp.qpn });
@@ -292,7 +291,6 @@ describe('a connection that its programs move', () => {
   });
 
   it('gets attributes without rights before it connects, for any state', () => {
-    const world = new CmWorld();
     const dialer = world.resolved();
     for (const state of [QPState.INIT, QPState.RTS]) {
       expect(world.cm.qpAttributes(dialer, state)).toEqual({
@@ -306,7 +304,6 @@ describe('a connection that its programs move', () => {
   });
 
   it('uses its timeout and type of service', () => {
-    const world = new CmWorld();
     world.listener();
     const id = world.cm.createId('dialer');
     id.ackTimeout = 14;
@@ -325,7 +322,6 @@ describe('a connection that its programs move', () => {
 
 describe('a datagram service', () => {
   it('is found with its queue pair and key', () => {
-    const world = new CmWorld();
     world.listener(AT.address, PortSpace.udp);
     const dialer = world.resolved(AT, PortSpace.udp);
     world.cm.request(dialer, { ...PROGRAM, qpn: 5 });
@@ -347,7 +343,6 @@ describe('a datagram service', () => {
   });
 
   it('that is missing, or rejects, is reported by a status', () => {
-    const world = new CmWorld();
     const missing = world.resolved(AT, PortSpace.udp);
     world.cm.request(missing, PROGRAM);
     expect(world.take(CMEventType.unreachable).ib?.status).toBe(1);
@@ -362,7 +357,6 @@ describe('a datagram service', () => {
 
 describe('addresses and ports', () => {
   it('have one name space for each port space', () => {
-    const world = new CmWorld();
     const { cm } = world;
     world.listener();
     world.listener(AT.address, PortSpace.udp);
@@ -375,7 +369,6 @@ describe('addresses and ports', () => {
   });
 
   it('of a wildcard are those of all devices, and of its family', () => {
-    const world = new CmWorld();
     const listener = world.listener('0.0.0.0');
     const dialer = world.resolved({ address: '127.0.0.2', port: AT.port });
     world.cm.request(dialer, { ...PROGRAM, qpn: 5 });
@@ -391,7 +384,6 @@ describe('addresses and ports', () => {
   });
 
   it('of loopback lead to a device, as they do to the machine', () => {
-    const world = new CmWorld();
     world.listener('0.0.0.0');
     const id = world.cm.createId('dialer');
     world.cm.resolveAddr(id, { address: '127.0.0.1', port: AT.port }, undefined);
@@ -404,7 +396,6 @@ describe('addresses and ports', () => {
   });
 
   it('that no device reaches end in an event, and the id may try again', () => {
-    const world = new CmWorld();
     const id = world.cm.createId('dialer');
     world.cm.resolveAddr(id, { address: '10.1.1.1', port: 1 }, undefined);
     expect(world.take(CMEventType.addrError).error).toBe('ENODEV');

@@ -1,5 +1,5 @@
 /** The life of a connection as dialogues: stream and TCP report, the consumer gets events. */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { CMEventType } from '#contract/verbs/enums';
 import type { StreamEvent } from '#daemon/iwarp/engine/stream-api';
@@ -19,9 +19,14 @@ function closedBy(kind: string): StreamEvent {
   return { type: 'closed', failure: { kind, text: `because of ${kind}` } };
 }
 
+let rig: CmRig;
+
+beforeEach(() => {
+  rig = new CmRig();
+});
+
 describe('an initiator', () => {
   it('dials, sends its Request, is established and closes', () => {
-    const rig = new CmRig();
     const { id, qp, endpoint } = rig.dialing();
     expect(rig.effects).toMatchObject([{ type: 'dial', remote: PEER }]);
     expect(qp.notified).toEqual([]);
@@ -70,7 +75,6 @@ describe('an initiator', () => {
   });
 
   it('stops dialling at its deadline, not before', () => {
-    const rig = new CmRig();
     const { endpoint } = rig.dialing();
     const deadline = rig.manager.nextDeadline();
     expect(deadline).toBe(rig.now + 10_000_000);
@@ -86,7 +90,6 @@ describe('an initiator', () => {
   });
 
   it('fails with a connect error when the QP no longer accepts the stream', () => {
-    const rig = new CmRig();
     const { qp, endpoint } = rig.dialing();
     qp.refusal = 'EINVAL';
     expect(rig.manager.handleDialed(endpoint, rig.facts(), rig.now)).toBe(false);
@@ -112,7 +115,6 @@ describe('an initiator', () => {
   );
 
   it('a rejection is reported with its data, then TCP is closed [MPA-7.1.2-09, MPA-7.1.4.2-01, EMPA-9.1-11]', () => {
-    const rig = new CmRig();
     const { qp, endpoint } = rig.initiating();
     const event: StreamEvent = {
       type: 'rejected',
@@ -136,7 +138,6 @@ describe('an initiator', () => {
 
 describe('a responder', () => {
   it('passes the request on, is accepted and established [MPA-7.1.1-24, EMPA-9.1-03]', () => {
-    const rig = new CmRig();
     const listener = rig.listening();
     const endpoint = rig.incoming(listener);
     expect(rig.stream.commands).toEqual(['listen']);
@@ -157,7 +158,6 @@ describe('a responder', () => {
   });
 
   it('rejects with private data, then closes TCP [MPA-7.1.2-04, MPA-7.1.2-05]', () => {
-    const rig = new CmRig();
     const { id, endpoint } = rig.requested();
     rig.manager.reject(id, Uint8Array.of(1, 2, 3), rig.now);
     expect(rig.stream.commands).toEqual(['listen', 'reject 3', 'disconnect']);
@@ -184,7 +184,6 @@ describe('a responder', () => {
   });
 
   it('whose peer leaves while the Reply is sent gets a connect error', () => {
-    const rig = new CmRig();
     const { id, endpoint } = rig.requested();
     const qp = new FakeQP();
     rig.manager.accept(id, qp, NO_WISHES, rig.now);
@@ -194,7 +193,6 @@ describe('a responder', () => {
   });
 
   it('ends silently when no Request comes', () => {
-    const rig = new CmRig();
     const listener = rig.listening();
     const endpoint = rig.incoming(listener);
     expect(rig.emit(endpoint, closedBy('timeout'))).toEqual([]);
@@ -246,7 +244,6 @@ describe('an established connection', () => {
 
 describe('destroy', () => {
   it('before TCP is connected cancels it and frees the QP', () => {
-    const rig = new CmRig();
     const { id, qp, endpoint } = rig.dialing();
     rig.manager.destroy(id, rig.now);
     rig.manager.destroy(id, rig.now);
@@ -258,7 +255,6 @@ describe('destroy', () => {
   });
 
   it('during startup aborts the stream and frees the QP', () => {
-    const rig = new CmRig();
     const { id, qp, endpoint } = rig.initiating();
     rig.manager.destroy(id, rig.now);
     expect(rig.stream.commands).toEqual(['connect 0', 'abort']);
@@ -267,14 +263,12 @@ describe('destroy', () => {
   });
 
   it('of a request rejects it', () => {
-    const rig = new CmRig();
     const { id } = rig.requested();
     rig.manager.destroy(id, rig.now);
     expect(rig.stream.commands).toEqual(['listen', 'refuse', 'disconnect']);
   });
 
   it('of an accepted id that is not established aborts', () => {
-    const rig = new CmRig();
     const { id } = rig.requested();
     rig.manager.accept(id, new FakeQP(), NO_WISHES, rig.now);
     rig.manager.destroy(id, rig.now);
@@ -282,7 +276,6 @@ describe('destroy', () => {
   });
 
   it('of an established id closes gracefully; the QP is notified of the end, the id is not', () => {
-    const rig = new CmRig();
     const { id, qp, endpoint } = rig.initiating();
     rig.emit(endpoint, ESTABLISHED);
     rig.manager.destroy(id, rig.now);
@@ -292,7 +285,6 @@ describe('destroy', () => {
   });
 
   it('of a disconnecting or closed id changes nothing for the connection', () => {
-    const rig = new CmRig();
     const { id, endpoint } = rig.initiating();
     rig.emit(endpoint, ESTABLISHED);
     rig.manager.disconnect(id, rig.now);
@@ -305,7 +297,6 @@ describe('destroy', () => {
   });
 
   it('of a listener ends its startups and keeps its requests', () => {
-    const rig = new CmRig();
     const listener = rig.listening();
     const { id } = rig.requested(listener);
     const requestStream = rig.stream;
@@ -319,7 +310,6 @@ describe('destroy', () => {
   });
 
   it('of a listener while a Request is on its way rejects that', () => {
-    const rig = new CmRig();
     const listener = rig.listening();
     const { id } = rig.requested(listener);
     rig.manager.destroy(listener, rig.now);
@@ -342,7 +332,6 @@ describe('events out of place', () => {
   ];
 
   it('never break a connection that has ended, and report nothing', () => {
-    const rig = new CmRig();
     const { endpoint } = rig.initiating();
     rig.emit(endpoint, lost);
     for (const event of events) expect(rig.emit(endpoint, event)).toEqual([]);

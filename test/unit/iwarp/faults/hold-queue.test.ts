@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import type { FaultSpec } from '#contract/protocol/faults';
 import { Fault } from '#daemon/faults/fault';
@@ -18,9 +18,14 @@ function drain(queue: HoldQueue, now: number): unknown[] {
   return found.map((output) => (output.type === 'bytes' ? [...output.bytes] : output));
 }
 
+let queue: HoldQueue;
+
+beforeEach(() => {
+  queue = new HoldQueue();
+});
+
 describe('HoldQueue', () => {
   it('passes bytes in order, however long each is held', () => {
-    const queue = new HoldQueue();
     const delay = fault({ kind: 'delay', ms: 1 });
     queue.push(bytes(1, 2), [{ fault: delay, due: 500 }], 9);
     queue.push(bytes(3), [], 9);
@@ -35,7 +40,6 @@ describe('HoldQueue', () => {
   });
 
   it('reports how much is left of what has begun to leave', () => {
-    const queue = new HoldQueue();
     queue.push(bytes(1, 2, 3, 4, 5), [], 2);
     queue.push(bytes(6, 7), [], 1);
     const left = [queue.cutBytes];
@@ -49,14 +53,12 @@ describe('HoldQueue', () => {
   });
 
   it('waits for the longest of several holds', () => {
-    const queue = new HoldQueue();
     const both = [100, 300].map((due) => ({ fault: fault({ kind: 'delay', ms: 1 }), due }));
     queue.push(bytes(1), both, 9);
     expect(queue.nextDeadline()).toBe(300);
   });
 
   it('drops the holds of removed faults', () => {
-    const queue = new HoldQueue();
     const [gone, stays] = [fault({ kind: 'stall' }), fault({ kind: 'delay', ms: 1 })];
     queue.push(bytes(1), [{ fault: gone, due: NEVER }], 9);
     queue.push(
@@ -73,7 +75,6 @@ describe('HoldQueue', () => {
   });
 
   it('reports what it holds, and drops it', () => {
-    const queue = new HoldQueue();
     expect(queue.withHeld(bytes(9))).toEqual(bytes(9));
     queue.push(bytes(1, 2, 3), [{ fault: fault({ kind: 'stall' }), due: NEVER }], 2);
     expect(queue.withHeld(bytes(9))).toEqual(bytes(9, 1, 2, 3));
@@ -82,13 +83,11 @@ describe('HoldQueue', () => {
   });
 
   it('cuts pieces', () => {
-    const queue = new HoldQueue();
     queue.push(bytes(1, 2, 3, 4, 5), [], 2);
     expect(drain(queue, 0)).toEqual([[1, 2], [3, 4], [5]]);
   });
 
   it('ends after earlier bytes, and drops later ones', () => {
-    const queue = new HoldQueue();
     queue.push(bytes(1), [], 9);
     queue.end('close');
     queue.end('reset');
@@ -98,7 +97,6 @@ describe('HoldQueue', () => {
   });
 
   it('paces bytes to a bandwidth, without saving up for later', () => {
-    const queue = new HoldQueue();
     const narrow = fault({ kind: 'bandwidth', bytesPerSecond: 1000 });
     expect(queue.paced(narrow, 100, 1000, 0).due).toBe(100_000);
     expect(queue.paced(narrow, 50, 1000, 0).due).toBe(150_000);
@@ -106,7 +104,6 @@ describe('HoldQueue', () => {
   });
 
   it('finds the byte after which a fault ends the connection, once', () => {
-    const queue = new HoldQueue();
     const reset = fault({ kind: 'reset', afterBytes: 10 });
     expect(queue.cutBy(reset, 6, 10)).toBeUndefined();
     expect(queue.cutBy(reset, 6, 10)).toBe(4);
@@ -123,7 +120,6 @@ describe('HoldQueue', () => {
   });
 
   it('passes a long read in single bytes', () => {
-    const queue = new HoldQueue();
     const read = new Uint8Array(1 << 18).map((_, at) => at);
     queue.push(read, [], 1);
     const pieces: number[] = [];

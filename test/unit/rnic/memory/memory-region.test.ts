@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { MRInit } from '#daemon/rnic/memory/memory-region';
@@ -22,6 +22,12 @@ function read(
   return refusal === AccessRefusal.none ? [...bytes] : refusal;
 }
 
+let rig: NicRig;
+
+beforeEach(() => {
+  rig = new NicRig();
+});
+
 describe('registration', () => {
   const init = (fields: Partial<MRInit>): MRInit => ({
     backing: new ViewBacking(new Uint8Array(64)),
@@ -35,7 +41,6 @@ describe('registration', () => {
   });
 
   it('returns lkey, rkey and STag as one number, with the requested key in its low byte', () => {
-    const rig = new NicRig();
     const mr = rig.register(rig.pd, { key: 0xa5 });
     expect(mr.lkey).toBe(mr.rkey);
     expect(mr.stag).toBe(mr.lkey);
@@ -75,14 +80,12 @@ describe('registration', () => {
   }
 
   it('accepts the last byte of all addresses', () => {
-    const rig = new NicRig();
     const start = 2n ** 64n - 64n;
     const mr = rig.nic.regMR(rig.pd, init({ address: start, iova: start }));
     expect([mr.address, mr.iova]).toEqual([start, start]);
   });
 
   it('refuses a closed protection domain, and closes none that is in use', () => {
-    const rig = new NicRig();
     const pd = rig.nic.allocPD();
     const mr = rig.register(pd);
     expect(() => pd.close()).toThrow(expect.objectContaining({ code: 'EBUSY' }));
@@ -95,7 +98,6 @@ describe('registration', () => {
 
 describe('remote access', () => {
   it('has each right separately [SEC-2.2.2-01, SEC-6.3.5-01, RDMAP-3.2-06]', () => {
-    const rig = new NicRig();
     const rights = [
       [Access.none, AccessRefusal.stagInvalid, AccessRefusal.stagInvalid],
       [Access.remoteRead, AccessRefusal.access, AccessRefusal.none],
@@ -115,20 +117,17 @@ describe('remote access', () => {
   });
 
   it('a Write without the right places nothing [DDP-7.1-11]', () => {
-    const rig = new NicRig();
     const { rkey } = rig.register(rig.pd, { access: Access.remoteRead | Access.localWrite });
     expect(rig.write(rkey, START, [1, 2, 3])).toBe(AccessRefusal.access);
     expect(rig.memory.every((byte) => byte === 0)).toBe(true);
   });
 
   it('a Read of memory without remote read is refused [RDMAP-4.8-17]', () => {
-    const rig = new NicRig();
     const { rkey } = rig.register(rig.pd, { access: Access.localWrite | Access.remoteWrite });
     expect(read(rig, rkey, START, 4)).toBe(AccessRefusal.access);
   });
 
   it('an unknown STag, or a wrong key, is invalid [DDP-7.1-09, DDP-8.3-03, RDMAP-4.8-15]', () => {
-    const rig = new NicRig();
     for (const stag of [0, 0xffffffff, 0xdeadbeef, rig.mr.rkey ^ 0x01, rig.mr.rkey ^ 0x100]) {
       expect(rig.write(stag >>> 0, START, [1])).toBe(AccessRefusal.stagInvalid);
       expect(read(rig, stag >>> 0, START, 1)).toBe(AccessRefusal.stagInvalid);
@@ -136,7 +135,6 @@ describe('remote access', () => {
   });
 
   it('an STag of another domain is refused [DDP-7.1-10, DDP-8.2-02, SEC-6.1.1-02, RDMAP-4.8-18]', () => {
-    const rig = new NicRig();
     const { rkey } = rig.register(rig.nic.allocPD());
     expect(rig.write(rkey, START, [1])).toBe(AccessRefusal.stagNotAssociated);
     expect(read(rig, rkey, START, 1)).toBe(AccessRefusal.stagNotAssociated);
@@ -144,7 +142,6 @@ describe('remote access', () => {
   });
 
   it('bounds are kept to the byte, at both ends [DDP-7.1-12, DDP-7.1-13, SEC-6.2.1-01]', () => {
-    const rig = new NicRig();
     const mr = rig.register(rig.pd, { offset: 3, length: 101 });
     const first = START + 3n;
     const end = first + 101n;
@@ -168,7 +165,6 @@ describe('remote access', () => {
   });
 
   it('a Read source stays in its range, up to its very end [RDMAP-4.8-16, RDMAP-7.2-05]', () => {
-    const rig = new NicRig();
     rig.memory.set([1, 2, 3, 4], 4092);
     expect(read(rig, rig.mr.rkey, START + 4092n, 4)).toEqual([1, 2, 3, 4]);
     expect(read(rig, rig.mr.rkey, START + 4093n, 4)).toBe(AccessRefusal.bounds);
@@ -178,7 +174,6 @@ describe('remote access', () => {
   });
 
   it('a wrap at 2^64 is reported before the bounds [DDP-7.1-14, DDP-7.1-17, RDMAP-4.8-19]', () => {
-    const rig = new NicRig();
     const top = (1n << 64n) - 4n;
     for (const [to, length, refusal] of [
       [top, 3, AccessRefusal.bounds],
@@ -233,7 +228,6 @@ describe('remote access', () => {
   });
 
   it('reaches all but the end of a region that ends with the addresses [DDP-7.1-14]', () => {
-    const rig = new NicRig();
     const { rkey } = rig.register(rig.pd, { length: 8, iova: 2n ** 64n - 8n });
     expect(rig.write(rkey, 2n ** 64n - 8n, [1, 2, 3, 4, 5, 6, 7])).toBe(AccessRefusal.none);
     expect(rig.write(rkey, 2n ** 64n - 1n, [9])).toBe(AccessRefusal.toWrap);
@@ -241,7 +235,6 @@ describe('remote access', () => {
   });
 
   it('counts from 0 in a zero-based region, and from its own address in another', () => {
-    const rig = new NicRig();
     const access = Access.localWrite | Access.remoteWrite;
     const zero = rig.register(rig.pd, { access: access | Access.zeroBased, offset: 8 });
     const far = rig.register(rig.pd, { access, offset: 16, iova: 0x1f_ffff_0000_0000 });
@@ -254,7 +247,6 @@ describe('remote access', () => {
   });
 
   it('every access fails once it is deregistered [DDP-8.3-01, DDP-8.3-02, SEC-6.2.2-01]', () => {
-    const rig = new NicRig();
     const mr = rig.register(rig.pd, { offset: 3, length: 10 });
     const { rkey } = mr;
     expect(rig.write(rkey, START + 3n, [5])).toBe(AccessRefusal.none);
@@ -269,7 +261,6 @@ describe('remote access', () => {
   });
 
   it('two STags expose two halves of one buffer [SEC-6.3.4-01]', () => {
-    const rig = new NicRig();
     const left = rig.register(rig.pd, { offset: 0, length: 2048 });
     const right = rig.register(rig.pd, { offset: 2048, length: 2048 });
     expect(rig.write(left.rkey, START + 2047n, [1])).toBe(AccessRefusal.none);
@@ -279,7 +270,6 @@ describe('remote access', () => {
   });
 
   it('distinguishes lost memory from forbidden memory', () => {
-    const rig = new NicRig();
     const shrunk = rig.register(rig.pd, { backing: new ViewBacking(new Uint8Array(8)) });
     expect(rig.write(shrunk.rkey, START + 8n, [1])).toBe(AccessRefusal.memoryLost);
     expect(read(rig, rig.mr.rkey, START, 1)).toEqual([0]);
@@ -289,7 +279,6 @@ describe('remote access', () => {
   });
 
   it('distinguishes memory of an ended process from lost memory', () => {
-    const rig = new NicRig();
     const backing = Object.assign(new ViewBacking(new Uint8Array(8)), { ownerGone: true });
     const orphan = rig.register(rig.pd, { backing });
     expect(
@@ -298,7 +287,6 @@ describe('remote access', () => {
   });
 
   it('counts refusals', () => {
-    const rig = new NicRig();
     rig.write(0, START, [1]);
     rig.write(rig.mr.rkey, 0n, [1]);
     rig.write(rig.mr.rkey, START, [1, 2]);

@@ -1,12 +1,17 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, Notify, QueueFlag, RQE, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, AsyncEventType, QPState } from '#contract/verbs/enums';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { MEMORY_ADDRESS, NicRig, NO_MESSAGE } from '#test/support/nic-rig';
 
+let rig: NicRig;
+
+beforeEach(() => {
+  rig = new NicRig();
+});
+
 describe('receives', () => {
   it('scatters a Send over its pieces and reports length and data [RDMAP-3.2-02]', () => {
-    const rig = new NicRig();
     rig.receives.post(5, [rig.piece(0, 2), rig.piece(10, 1), rig.piece(20, 10)]);
     expect(rig.receive([1, 2, 3, 4, 5])).toBe(AccessRefusal.none);
     expect([...rig.memory.subarray(0, 3)]).toEqual([1, 2, 0]);
@@ -26,7 +31,6 @@ describe('receives', () => {
   });
 
   it('places segments at their offsets and delivers in the order sent [RDMAP-5.3-05]', () => {
-    const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 3), rig.piece(100, 3)]);
     rig.receives.post(2, [rig.piece(200, 1)]);
     rig.qp.beginReceive();
@@ -44,7 +48,6 @@ describe('receives', () => {
   });
 
   it('a Send of no bytes consumes exactly one receive [RDMAP-5.3-02]', () => {
-    const rig = new NicRig();
     rig.receives.post(1, []);
     rig.receives.post(2, [rig.piece(0, 1)]);
     expect(rig.receive([])).toBe(AccessRefusal.none);
@@ -56,13 +59,11 @@ describe('receives', () => {
   });
 
   it('has no buffer when none is posted', () => {
-    const rig = new NicRig();
     expect(rig.receive([1])).toBe(AccessRefusal.noBuffer);
     expect(rig.recvCompletions.poll()).toEqual([]);
   });
 
   it('frees the element when the message begins', () => {
-    const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 4)]);
     const flags = rig.qp.rqOffset + RQE.flags;
     expect(rig.qp.ring[flags]).toBe(QueueFlag.valid);
@@ -71,7 +72,6 @@ describe('receives', () => {
   });
 
   it('a Send longer than its receive completes it in error and places nothing [RDMAP-5.3-04]', () => {
-    const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 4)]);
     expect(rig.receive([1, 2, 3, 4, 5])).toBe(AccessRefusal.messageTooLong);
     expect(rig.nic.counters).toMatchObject({ tooLongMessages: 1, accessErrors: 0 });
@@ -82,7 +82,6 @@ describe('receives', () => {
   });
 
   it('Immediate Data that are placed need a receive of 8 bytes [RDMAPX-6.3-02]', () => {
-    const rig = new NicRig();
     const immediate = [1, 2, 3, 4, 5, 6, 7, 8];
     const message = { hasImmediate: true, immediateHi: 0x01020304, immediateLo: 0x05060708 };
     rig.receives.post(1, [rig.piece(0, 8)]);
@@ -102,7 +101,6 @@ describe('receives', () => {
   });
 
   it('a Write is placed and reports nothing to the consumer [RDMAP-5.1-02]', () => {
-    const rig = new NicRig();
     rig.receives.post(1, [rig.piece(0, 4)]);
     rig.recvCompletions.arm(Notify.any);
     expect(rig.write(rig.mr.rkey, BigInt(MEMORY_ADDRESS + 50), [1, 2])).toBe(AccessRefusal.none);
@@ -145,7 +143,6 @@ describe('invalid receives posted by a client', () => {
   ];
   for (const [what, status, post] of cases) {
     it(`completes a receive in ${what} in error, and names the receive as the reason`, () => {
-      const rig = new NicRig();
       post(rig);
       expect(rig.receive([1, 2, 3, 4, 5, 6, 7])).toBe(AccessRefusal.receiveInvalid);
       expect(rig.recvCompletions.outcome()).toEqual([[1, status]]);
@@ -153,7 +150,6 @@ describe('invalid receives posted by a client', () => {
   }
 
   it('accepts a message that fits the region, however long the receive is', () => {
-    const rig = new NicRig();
     rig.receives.post(1, [rig.piece(4090, 100), { addr: 0, length: 8, lkey: 0 }]);
     rig.qp.beginReceive();
     expect(rig.qp.placeReceive(0, Uint8Array.of(1, 2, 3, 4), 0, 4)).toBe(AccessRefusal.none);
@@ -164,7 +160,6 @@ describe('invalid receives posted by a client', () => {
   });
 
   it('fails it at the first byte past the region', () => {
-    const rig = new NicRig();
     rig.receives.post(1, [rig.piece(4090, 100)]);
     rig.qp.beginReceive();
     expect(rig.qp.placeReceive(0, Uint8Array.of(1, 2, 3, 4), 0, 4)).toBe(AccessRefusal.none);
@@ -173,14 +168,12 @@ describe('invalid receives posted by a client', () => {
   });
 
   it('accepts a Send of no bytes whatever the receive names', () => {
-    const rig = new NicRig();
     rig.receives.post(1, [{ addr: 0, length: 64, lkey: 0 }]);
     expect(rig.receive([])).toBe(AccessRefusal.none);
     expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
   });
 
   it('fails a receive whose region is deregistered meanwhile', () => {
-    const rig = new NicRig();
     const mr = rig.register(rig.pd);
     rig.receives.post(1, [rig.piece(0, 8, mr)]);
     rig.qp.beginReceive();

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, QueueFlag, SQE, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
@@ -11,9 +11,14 @@ function outcome(rig: NicRig): [number, number][] {
   return rig.sendCompletions.outcome();
 }
 
+let rig: NicRig;
+
+beforeEach(() => {
+  rig = new NicRig();
+});
+
 describe('messages', () => {
   it('sends a Send gathered from several pieces and completes it once framed', () => {
-    const rig = new NicRig();
     rig.memory.set([1, 2, 3], 0);
     rig.memory.set([9, 8], 100);
     rig.send({ opcode: SQOpcode.send, wrId: 7, sges: [rig.piece(0, 3), rig.piece(100, 2)] });
@@ -38,7 +43,6 @@ describe('messages', () => {
   });
 
   it('frees the element when it is taken, and completes it only once framed [RDMAP-5.5-10]', () => {
-    const rig = new NicRig();
     rig.stream.budget = 0;
     rig.send({ opcode: SQOpcode.send, sges: [rig.piece(0, 4)] });
     expect(rig.qp.ring[SQE.flags]).toBe(0);
@@ -46,7 +50,6 @@ describe('messages', () => {
   });
 
   it('carries solicited event and the STag to invalidate', () => {
-    const rig = new NicRig();
     rig.send({
       opcode: SQOpcode.sendRemoteInv,
       flags: QueueFlag.solicited,
@@ -62,7 +65,6 @@ describe('messages', () => {
   });
 
   it('a Write has one remote buffer and any number of local pieces [RDMAP-5.1-05]', () => {
-    const rig = new NicRig();
     rig.send({
       opcode: SQOpcode.write,
       rkey: RKEY,
@@ -79,7 +81,6 @@ describe('messages', () => {
   });
 
   it('takes inline payload from the element, without any registration', () => {
-    const rig = new NicRig();
     const inline = Uint8Array.from({ length: 80 }, (_, index) => index);
     rig.send({ opcode: SQOpcode.send, inline });
     rig.send({ opcode: SQOpcode.write, inline: inline.subarray(0, 5), rkey: RKEY });
@@ -87,7 +88,6 @@ describe('messages', () => {
   });
 
   it('a Write with immediate is two messages and one completion [RDMAPX-6-01]', () => {
-    const rig = new NicRig();
     rig.stream.budget = 1;
     rig.send({
       opcode: SQOpcode.writeWithImm,
@@ -113,7 +113,6 @@ describe('messages', () => {
   });
 
   it('sends no Immediate Data except after a Write that has them', () => {
-    const rig = new NicRig();
     const sges = [rig.piece(0, 8)];
     rig.send({ opcode: SQOpcode.read, wrId: 1, rkey: RKEY, sges });
     rig.send({ opcode: SQOpcode.writeWithImm, wrId: 2, rkey: RKEY, sges, immediate: 5n });
@@ -130,7 +129,6 @@ describe('messages', () => {
   });
 
   it('Immediate Data alone carries its 64 bits unchanged [RDMAPX-6.1-01]', () => {
-    const rig = new NicRig();
     rig.send({ opcode: SQOpcode.immediate, immediate: 0xffee_ddcc_bbaa_9988n });
     expect(rig.stream.sent[0]).toMatchObject({
       kind: OutboundKind.immediate,
@@ -143,7 +141,6 @@ describe('messages', () => {
 
 describe('signalling', () => {
   it('completes only signalled work requests', () => {
-    const rig = new NicRig();
     rig.send({ opcode: SQOpcode.send, wrId: 1, flags: 0 });
     rig.send({ opcode: SQOpcode.send, wrId: 2, flags: SIGNALLED });
     expect(outcome(rig)).toEqual([[2, CQEStatus.success]]);
@@ -167,7 +164,6 @@ describe('reads', () => {
     });
 
   it('a Read completes with its response, not before [RDMAP-5.2.2-04, RDMAP-5.5-13]', () => {
-    const rig = new NicRig();
     read(rig, 1, 32, 4);
     const sinkTo = MEMORY_ADDRESS + 32;
     expect(rig.stream.sent[0]).toMatchObject({
@@ -192,7 +188,6 @@ describe('reads', () => {
   });
 
   it('responses complete the reads in order [RDMAP-5.5-14]', () => {
-    const rig = new NicRig();
     read(rig, 1);
     read(rig, 2);
     rig.qp.readCompleted();
@@ -202,7 +197,6 @@ describe('reads', () => {
   });
 
   it('names the sink as peers would, when their address differs from the local one', () => {
-    const rig = new NicRig();
     const mr = rig.register(rig.pd, { iova: 0x7000_0000_0000 });
     rig.send({ opcode: SQOpcode.read, rkey: RKEY, sges: [rig.piece(8, 4, mr)] });
     const { sinkToHi, sinkToLo } = rig.stream.sent[0] ?? { sinkToHi: 0, sinkToLo: 0 };
@@ -212,7 +206,6 @@ describe('reads', () => {
   });
 
   it('a response stays within the sink of the oldest Read [RDMAP-5.2.2-06, RDMAP-5.2.2-07]', () => {
-    const rig = new NicRig();
     read(rig, 1, 16, 8);
     const bytes = new Uint8Array(16).fill(0xee);
     const to = MEMORY_ADDRESS + 16;
@@ -228,7 +221,6 @@ describe('reads', () => {
   });
 
   it('refuses response data once the sink was deregistered', () => {
-    const rig = new NicRig();
     const mr = rig.register(rig.pd);
     rig.send({ opcode: SQOpcode.read, rkey: RKEY, sges: [rig.piece(0, 8, mr)] });
     const stag = mr.lkey;
@@ -237,7 +229,6 @@ describe('reads', () => {
   });
 
   it('a Read of no bytes needs no sink, and names none [RDMAP-5.2.1-08]', () => {
-    const rig = new NicRig();
     rig.send({ opcode: SQOpcode.read, wrId: 1, rkey: RKEY });
     rig.send({
       opcode: SQOpcode.read,
@@ -266,7 +257,6 @@ describe('reads', () => {
   });
 
   it('work after a Read is sent at once, and completes after it [RDMAP-5.5-11]', () => {
-    const rig = new NicRig();
     read(rig, 1);
     rig.send({ opcode: SQOpcode.write, wrId: 2, rkey: RKEY });
     rig.send({ opcode: SQOpcode.send, wrId: 3 });
@@ -313,7 +303,6 @@ describe('reads', () => {
 
 describe('fences', () => {
   it('waits for outstanding reads and atomics, and holds back what follows', () => {
-    const rig = new NicRig();
     rig.send({ opcode: SQOpcode.read, wrId: 1, rkey: RKEY, sges: [rig.piece(0, 8)] });
     rig.send({ opcode: SQOpcode.fetchAndAdd, wrId: 2, rkey: RKEY, sges: [rig.piece(8, 8)] });
     rig.send({ opcode: SQOpcode.send, wrId: 3, flags: SIGNALLED | QueueFlag.readFence });
@@ -329,7 +318,6 @@ describe('fences', () => {
   });
 
   it('does not wait when nothing is outstanding', () => {
-    const rig = new NicRig();
     rig.send({ opcode: SQOpcode.send, wrId: 1, flags: SIGNALLED | QueueFlag.readFence });
     expect(outcome(rig)).toEqual([[1, 0]]);
   });
@@ -337,7 +325,6 @@ describe('fences', () => {
 
 describe('atomics', () => {
   it('FetchAdd is sent with compare data 0 and compare mask all ones [RDMAPX-5.2.1-06]', () => {
-    const rig = new NicRig();
     rig.send({
       opcode: SQOpcode.fetchAndAdd,
       rkey: RKEY,
@@ -362,7 +349,6 @@ describe('atomics', () => {
   });
 
   it('CmpSwap takes both values and returns the original [RDMAPX-5.1.2-04]', () => {
-    const rig = new NicRig();
     rig.send({
       opcode: SQOpcode.compAndSwap,
       wrId: 9,
@@ -433,7 +419,6 @@ describe('atomics', () => {
   });
 
   it('fails when the memory for its result is lost', () => {
-    const rig = new NicRig();
     const mr = rig.register(rig.pd);
     rig.send({ opcode: SQOpcode.fetchAndAdd, wrId: 1, rkey: RKEY, sges: [rig.piece(0, 8, mr)] });
     mr.close();
@@ -518,7 +503,6 @@ describe('invalid elements written by a client', () => {
   ];
   for (const [what, status, fields] of cases) {
     it(`completes ${what} in error, terminates and flushes [RDMAP-7.1-02]`, () => {
-      const rig = new NicRig();
       rig.sends.post({ ...fields(rig), wrId: 1 });
       rig.sends.post({ opcode: SQOpcode.send, wrId: 2 });
       rig.receives.post(3, [rig.piece(0, 8)]);
@@ -550,14 +534,12 @@ describe('invalid elements written by a client', () => {
   });
 
   it('refuses an SGE in memory of another protection domain [SEC-6.1.1-02]', () => {
-    const rig = new NicRig();
     const foreign = rig.register(rig.nic.allocPD());
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 8, foreign)] });
     expect(outcome(rig)).toEqual([[1, CQEStatus.locProtErr]]);
   });
 
   it('ignores pieces of no bytes', () => {
-    const rig = new NicRig();
     rig.memory.set([4, 5], 0);
     rig.send({
       opcode: SQOpcode.send,
@@ -568,7 +550,6 @@ describe('invalid elements written by a client', () => {
   });
 
   it('sends nothing of a region that was deregistered while its message waited', () => {
-    const rig = new NicRig();
     const mr = rig.register(rig.pd);
     rig.stream.budget = 0;
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 8, mr)] });

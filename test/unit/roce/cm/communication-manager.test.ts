@@ -1,5 +1,5 @@
 /** InfiniBand's communication manager: connections between two of them (IBTA 12.9, 12.10). */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { VerbsError } from '#contract/verbs/errors';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
@@ -29,6 +29,12 @@ function fieldsOf(mad: Uint8Array) {
   return message;
 }
 
+let pair: ReturnType<typeof listening>;
+
+beforeEach(() => {
+  pair = listening();
+});
+
 describe('a communication manager', () => {
   it('is idle at first', () => {
     const { manager } = new CmPair().active;
@@ -37,7 +43,6 @@ describe('a communication manager', () => {
   });
 
   it('connects by REQ, REP and RTU, and passes parameters to both ends', () => {
-    const pair = listening();
     const { active, passive } = pair;
     const dialer = active.connect(passive, 0);
     pair.settle();
@@ -63,7 +68,6 @@ describe('a communication manager', () => {
   });
 
   it('moves both queue pairs as the kernel does', () => {
-    const pair = listening();
     const { dialer, acceptor } = pair.established();
     const { active, passive } = pair;
     const moves = (manager: typeof active.manager, connection: CmConnection) =>
@@ -119,7 +123,6 @@ describe('a communication manager', () => {
   });
 
   it('asks for no depths, retries or access on UC', () => {
-    const pair = listening();
     const path = pair.active.pathTo(pair.passive);
     const request = { ...FACTS, serviceId: SERVICE, type: QPType.uc, path, retryCount: 3 };
     pair.active.manager.connect({ ...request, ackTimeout: undefined }, undefined, 0);
@@ -142,7 +145,6 @@ describe('a communication manager', () => {
   });
 
   it('rejects once, with data of the program', () => {
-    const pair = listening();
     const { request } = pair.requested();
     pair.passive.manager.reject(request, 28, Uint8Array.of(9, 8), 0);
     pair.settle();
@@ -152,7 +154,6 @@ describe('a communication manager', () => {
   });
 
   it('can reject a reply, which ends in timewait', () => {
-    const pair = listening();
     const { dialer, request } = pair.requested();
     pair.passive.manager.accept(request, FACTS, 0);
     pair.settle();
@@ -239,7 +240,6 @@ describe('a lost message', () => {
   const MESSAGES: readonly CmMessageName[] = ['REQ', 'REP', 'RTU', 'DREQ', 'DREP'];
 
   it.each(MESSAGES)('is retransmitted: a %s', (lost) => {
-    const pair = listening();
     let drops = 2;
     pair.fate = (mad, _from, name) => {
       if (name !== lost || drops === 0) return [mad];
@@ -268,7 +268,6 @@ describe('a lost message', () => {
   });
 
   it('REJ is sent again for a repeated request, which is not reported again', () => {
-    const pair = listening();
     let drops = 1;
     pair.fate = (mad, _from, name) => (name === 'REJ' && drops-- > 0 ? [] : [mad]);
     const { request } = pair.requested();
@@ -281,7 +280,6 @@ describe('a lost message', () => {
   });
 
   it('makes a peer unreachable after 16 requests in 103 s, if all are lost', () => {
-    const pair = listening();
     pair.fate = () => [];
     pair.active.connect(pair.passive, 0);
     pair.advance(102 * SECOND);
@@ -293,7 +291,6 @@ describe('a lost message', () => {
   });
 
   it('ends an accepted connection whose peer went away', () => {
-    const pair = listening();
     const { request } = pair.requested();
     pair.fate = () => [];
     pair.passive.manager.accept(request, FACTS, 0);
@@ -302,7 +299,6 @@ describe('a lost message', () => {
   });
 
   it('ends a disconnect that is never answered', () => {
-    const pair = listening();
     const { dialer } = pair.established();
     pair.fate = () => [];
     pair.active.manager.disconnect(dialer, 0);
@@ -314,7 +310,6 @@ describe('a lost message', () => {
 
 describe('a duplicate', () => {
   it('is handled once', () => {
-    const pair = listening();
     pair.fate = (mad) => [mad, mad];
     const { dialer, acceptor } = pair.established();
     pair.active.manager.disconnect(dialer, 0);
@@ -327,7 +322,6 @@ describe('a duplicate', () => {
   });
 
   it('is answered by an MRA while the program decides, so its peer waits', () => {
-    const pair = listening();
     const { request } = pair.requested();
     pair.advance(300 * SECOND);
     expect(pair.active.events).toEqual([]);
@@ -340,7 +334,6 @@ describe('a duplicate', () => {
   });
 
   it('with another transaction is rejected as a duplicate number', () => {
-    const pair = listening();
     let again: Uint8Array | undefined;
     pair.fate = (mad, _from, name) => {
       if (name === 'REQ') again = mad.slice();
@@ -365,7 +358,6 @@ describe('a duplicate', () => {
 
 describe('the end of a connection', () => {
   it('is reported to its dialer when the acceptor answers, and to both once packets are gone', () => {
-    const pair = listening();
     const { active, passive } = pair;
     const { dialer, acceptor } = pair.established();
     active.manager.disconnect(dialer, 0);
@@ -387,7 +379,6 @@ describe('the end of a connection', () => {
   });
 
   it('may come from both ends at once', () => {
-    const pair = listening();
     const { dialer, acceptor } = pair.established();
     pair.active.manager.disconnect(dialer, 0);
     pair.passive.manager.disconnect(acceptor, 0);
@@ -401,7 +392,6 @@ describe('the end of a connection', () => {
   });
 
   it('is not decided by a DREQ that names another queue pair, or comes from another address', () => {
-    const pair = listening();
     const { dialer, acceptor } = pair.established();
     const { localCommId: remoteCommId, remoteCommId: localCommId } = acceptor;
     const { passive, active } = pair;
@@ -415,7 +405,6 @@ describe('the end of a connection', () => {
   });
 
   it('that is over is confirmed to a peer that asks again', () => {
-    const pair = listening();
     const { dialer, acceptor } = pair.established();
     pair.fate = (mad, _from, name) => (name === 'DREP' ? [] : [mad]);
     pair.active.manager.disconnect(dialer, 0);
@@ -482,7 +471,6 @@ describe('the end of a connection', () => {
 
 describe('data before the RTU', () => {
   it('establishes the connection', () => {
-    const pair = listening();
     const { dialer, request } = pair.requested();
     pair.passive.manager.accept(request, FACTS, 0);
     pair.settle();
@@ -512,7 +500,6 @@ describe('a service lookup', () => {
   const SERVED = { status: 0, qpn: 0x33, qkey: 0x1234567, privateData: Uint8Array.of(6) };
 
   it('is answered with queue pair and key', () => {
-    const pair = listening();
     const asked = ask(pair);
     const { connection, privateData } = pair.passive.take('service-request');
     expect([privateData.length, privateData[0]]).toEqual([216, 5]);
@@ -536,7 +523,6 @@ describe('a service lookup', () => {
   });
 
   it('is retried, and reported once, whatever is lost', () => {
-    const pair = listening();
     let drops = 1;
     pair.fate = (mad, _from, name) => (name === 'SIDR_REP' && drops-- > 0 ? [] : [mad, mad]);
     ask(pair);
@@ -548,7 +534,6 @@ describe('a service lookup', () => {
   });
 
   it('without an answer ends unreachable', () => {
-    const pair = listening();
     ask(pair);
     pair.passive.take('service-request');
     pair.advance(70 * SECOND);
@@ -556,7 +541,6 @@ describe('a service lookup', () => {
   });
 
   it('needs no more room than a message has', () => {
-    const pair = listening();
     const path = pair.active.pathTo(pair.passive);
     const { manager } = pair.active;
     expect(() => manager.askService(SERVICE, path, new Uint8Array(217), 0, 0)).toThrow('216');
@@ -588,7 +572,6 @@ describe('the account of an owner', () => {
   }
 
   it('is charged for a connection until that is forgotten, timewait included', () => {
-    const pair = listening();
     const [dialers, listeners] = [new Account(1), new Account(1)];
     pair.active.accounts.set('dialer', dialers);
     pair.passive.accounts.set('listener', listeners);
@@ -607,7 +590,6 @@ describe('the account of an owner', () => {
   });
 
   it('without room for its listeners leaves requests unanswered', () => {
-    const pair = listening();
     const listeners = new Account(1);
     pair.passive.accounts.set('listener', listeners);
     pair.established();

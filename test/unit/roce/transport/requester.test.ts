@@ -1,5 +1,5 @@
 /** The requester of RC, against a real responder and against single packets. */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
@@ -83,9 +83,14 @@ function psns(packets: readonly Uint8Array[]): number[] {
   return packets.map((bytes) => parsed(bytes).psn);
 }
 
+let pair: TransportPair;
+
+beforeEach(() => {
+  pair = new TransportPair();
+});
+
 describe('segmentation', () => {
   it('cuts a message into packets of the path MTU, and asks for an ACK at its end', () => {
-    const pair = new TransportPair();
     post(pair.a, 0, write, 600);
     const packets = pair.a.pollAll(0).map(parsed);
     expect(packets.map(({ opcode }) => opcode)).toEqual([
@@ -110,7 +115,6 @@ describe('segmentation', () => {
   });
 
   it('carries immediate data and the key to invalidate in the last packet only', () => {
-    const pair = new TransportPair();
     pair.b.user.receives.push(1000, 1000, 1000);
     pair.b.user.register(0xcafe_0001, 1);
     const payload = pattern(300);
@@ -148,7 +152,6 @@ describe('segmentation', () => {
 
 describe('acknowledgement', () => {
   it('completes nothing before it, and everything up to it after', () => {
-    const pair = new TransportPair();
     for (let id = 0; id < 3; id += 1) post(pair.a, id, send, 300);
     pair.a.pollAll(0);
     expect(ids(pair.a)).toEqual([]);
@@ -160,7 +163,6 @@ describe('acknowledgement', () => {
   });
 
   it('ignores those of packets that were not sent, and old ones', () => {
-    const pair = new TransportPair();
     post(pair.a, 0, send, 1);
     pair.a.pollAll(0);
     for (const psn of [99, 101, 0, 100 + 2 ** 23]) acknowledge(pair, psn);
@@ -181,7 +183,6 @@ describe('acknowledgement', () => {
   });
 
   it('is implied by the response to a later Read', () => {
-    const pair = new TransportPair();
     post(pair.a, 0, write, 10);
     post(pair.a, 1, readRequest, 500);
     pair.pass(pair.a);
@@ -246,7 +247,6 @@ describe('timeout', () => {
 
 describe('NAK', () => {
   it('of a sequence error causes a retransmission at once, once for each PSN', () => {
-    const pair = new TransportPair();
     post(pair.a, 0, write, 256 * 4);
     expect(pair.a.pollAll(0)).toHaveLength(4);
     for (let copies = 0; copies < 3; copies += 1) {
@@ -327,7 +327,6 @@ describe('NAK', () => {
 
 describe('Reads and atomics', () => {
   it('gives a Read the PSNs of its response, and the data to the queue pair', () => {
-    const pair = new TransportPair();
     post(pair.a, 0, readRequest, 600);
     post(pair.a, 1, send, 0);
     const [request, next] = pair.a.pollAll(0).map(parsed);
@@ -395,7 +394,6 @@ describe('Reads and atomics', () => {
   });
 
   it('retries from the first missing byte', () => {
-    const pair = new TransportPair();
     post(pair.a, 0, readRequest, 256 * 4);
     pair.pass(pair.a);
     const [first, , third] = pair.b.pollAll(0);
@@ -411,7 +409,6 @@ describe('Reads and atomics', () => {
   });
 
   it('does not take a later acknowledgement for a response', () => {
-    const pair = new TransportPair();
     post(pair.a, 0, atomic, 0);
     post(pair.a, 1, send, 0);
     pair.a.pollAll(0);
@@ -434,7 +431,6 @@ describe('Reads and atomics', () => {
   });
 
   it('fails locally when its own memory is gone', () => {
-    const pair = new TransportPair();
     pair.a.user.refusals = { placeReadPart: 9 };
     post(pair.a, 0, readRequest, 100);
     pair.run();
@@ -449,7 +445,6 @@ describe('Reads and atomics', () => {
 
 describe('payload that must be fetched', () => {
   it('delays its message until the next pump', () => {
-    const pair = new TransportPair();
     let ready = false;
     pair.a.user.ready = () => ready;
     post(pair.a, 0, send, 10);
@@ -463,7 +458,6 @@ describe('payload that must be fetched', () => {
 
 describe('a wire that is aborted', () => {
   it('sends and receives nothing more', () => {
-    const pair = new TransportPair();
     post(pair.a, 0, send, 600);
     pair.a.poll(0);
     pair.a.wire.abort(0);

@@ -1,5 +1,5 @@
 /** The responder of RC, one request packet at a time. */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { QPState } from '#contract/verbs/enums';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { PacketOperation } from '#daemon/roce/wire/opcode';
@@ -51,9 +51,14 @@ function nak(psn: number, code: NakCode): [number, number, number] {
   return [PacketOperation.acknowledge, psn, nakSyndrome(code)];
 }
 
+let rig: Rig;
+
+beforeEach(() => {
+  rig = new Rig();
+});
+
 describe('ACK', () => {
   it('is one for all packets since the last poll', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(10, 10, 10);
     for (const psn of [100, 101, 102]) rig.ask(psn, PacketOperation.sendOnly, 4);
     expect(rig.answers()).toEqual([ack(102)]);
@@ -61,7 +66,6 @@ describe('ACK', () => {
   });
 
   it('is sent only if a packet requests it', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(10, 10);
     rig.ask(100, PacketOperation.sendOnly, 4, { ackRequest: false });
     expect(rig.answers()).toEqual([]);
@@ -70,7 +74,6 @@ describe('ACK', () => {
   });
 
   it('counts messages in its MSN, not packets', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(1000);
     rig.ask(100, PacketOperation.sendFirst, MTU);
     rig.ask(101, PacketOperation.sendLast, 1);
@@ -79,7 +82,6 @@ describe('ACK', () => {
   });
 
   it('comes after the receive is complete', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(1000);
     rig.ask(100, PacketOperation.sendFirst, MTU);
     expect(rig.answers()).toEqual([ack(100)]);
@@ -92,7 +94,6 @@ describe('ACK', () => {
 
 describe('a gap', () => {
   it('is answered by one NAK, and later packets are dropped until the lost one arrives', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(10, 10, 10);
     rig.ask(100, PacketOperation.sendOnly, 1);
     rig.ask(102, PacketOperation.sendOnly, 3);
@@ -107,7 +108,6 @@ describe('a gap', () => {
   });
 
   it('that closes before the NAK leaves needs none', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(10);
     rig.ask(101, PacketOperation.sendOnly, 1);
     rig.ask(100, PacketOperation.sendOnly, 1);
@@ -117,7 +117,6 @@ describe('a gap', () => {
 
 describe('a repeated request', () => {
   it('is acknowledged again, up to the last one, and not carried out', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(10, 10, 10);
     rig.ask(100, PacketOperation.sendOnly, 1);
     rig.ask(101, PacketOperation.writeOnly, 4, { dmaLength: 4 });
@@ -131,7 +130,6 @@ describe('a repeated request', () => {
   });
 
   it('repeats a Read, also in part', () => {
-    const rig = new Rig();
     rig.side.user.memory.fill(1);
     rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 600 });
     expect(rig.answers().map(([, psn]) => psn)).toEqual([100, 101, 102]);
@@ -147,7 +145,6 @@ describe('a repeated request', () => {
   });
 
   it('is queued among the pending Reads', () => {
-    const rig = new Rig();
     for (const psn of [100, 101, 102])
       rig.ask(psn, PacketOperation.readRequest, 0, { dmaLength: 1 });
     rig.side.poll(0);
@@ -201,7 +198,6 @@ describe('RNR', () => {
   });
 
   it('holds up the last packet of a Write with immediate only', () => {
-    const rig = new Rig();
     rig.ask(100, PacketOperation.writeFirst, MTU, { dmaLength: MTU + 4 });
     rig.ask(101, PacketOperation.writeLastImmediate, 4, { immediate: 77 });
     expect(rig.answers()).toEqual([[PacketOperation.acknowledge, 101, rnrSyndrome(12)]]);
@@ -328,7 +324,6 @@ describe('a request that is refused', () => {
   });
 
   it('for lost memory, after the answers to earlier requests', () => {
-    const rig = new Rig();
     rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: MTU + 1 });
     rig.ask(102, PacketOperation.fetchAdd, 0, { swapAddLo: 1 });
     rig.side.user.refusals = { inputEnded: AccessRefusal.memoryLost };
@@ -343,7 +338,6 @@ describe('a request that is refused', () => {
   });
 
   it('accepts any key for no bytes', () => {
-    const rig = new Rig();
     rig.ask(100, PacketOperation.writeOnly, 0, { dmaLength: 0, rkey: 1 });
     rig.ask(101, PacketOperation.readRequest, 0, { dmaLength: 0, rkey: 1 });
     expect(rig.answers()).toEqual([[PacketOperation.readResponseOnly, 101, ACK]]);
@@ -370,7 +364,6 @@ describe('a request that is refused', () => {
   });
 
   it('for a Send longer than its receive: a remote operational error, as from rxe', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(3);
     rig.ask(100, PacketOperation.sendOnly, 4);
     expect(rig.answers()).toEqual([nak(100, NakCode.remoteOperation)]);
@@ -378,7 +371,6 @@ describe('a request that is refused', () => {
   });
 
   it('not for a key that it cannot invalidate: that fails the responder alone, as in rxe', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(10);
     rig.side.user.refusals = { completeReceive: AccessRefusal.cannotInvalidate };
     rig.ask(100, PacketOperation.sendOnlyInvalidate, 4, { invalidateRkey: 5 });
@@ -387,7 +379,6 @@ describe('a request that is refused', () => {
   });
 
   it('only after all replies to earlier ones', () => {
-    const rig = new Rig();
     rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 2 * MTU });
     rig.ask(102, PacketOperation.writeOnly, 4, { dmaLength: 4, rkey: 1 });
     rig.ask(103, PacketOperation.writeOnly, 4, { dmaLength: 4 });
@@ -402,7 +393,6 @@ describe('a request that is refused', () => {
   });
 
   it('for memory of a Read that went away, in place of the rest of its data', () => {
-    const rig = new Rig();
     rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 600 });
     rig.side.poll(0);
     rig.side.user.refusals = { gatherReadSource: AccessRefusal.stagInvalid };
@@ -413,7 +403,6 @@ describe('a request that is refused', () => {
 
 describe('the path MTU', () => {
   it('stays as at RTR, whatever is modified later', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(1000);
     rig.ask(100, PacketOperation.sendFirst, MTU, { ackRequest: false });
     rig.ask(101, PacketOperation.sendMiddle, MTU, { ackRequest: false });
@@ -432,7 +421,6 @@ describe('the path MTU', () => {
 
 describe('answers', () => {
   it('leave in the order of the requests', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(10, 10);
     rig.ask(100, PacketOperation.sendOnly, 1);
     rig.ask(101, PacketOperation.readRequest, 0, { dmaLength: MTU + 1 });
@@ -482,7 +470,6 @@ describe('answers', () => {
   });
 
   it('wait for data that must be fetched first', () => {
-    const rig = new Rig();
     let ready = false;
     rig.side.user.ready = () => ready;
     rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 1 });
@@ -494,7 +481,6 @@ describe('answers', () => {
   });
 
   it('are still sent when the queue pair ends, if they acknowledge', () => {
-    const rig = new Rig();
     rig.side.user.receives.push(10);
     rig.ask(100, PacketOperation.sendOnly, 1);
     rig.side.wire.abort(0);
