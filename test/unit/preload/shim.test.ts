@@ -43,16 +43,14 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
   }
 
   describe('device files', () => {
-    it('show their nodes in every call that searches for them', async () => {
-      expect(await probe('device-probe', 'nodes')).toEqual(PASSED);
-    });
-
-    it('open by the names that fortified, older and large-file builds call', async () => {
-      expect(await probe('device-probe', 'aliases')).toEqual(PASSED);
-    });
-
-    it('leave it to the kernel to refuse a path that is NULL', async () => {
-      expect(await probe('device-probe', 'null-paths')).toEqual(PASSED);
+    it.each([
+      ['show their nodes in every call that searches for them', 'nodes'],
+      ['open by the names that fortified, older and large-file builds call', 'aliases'],
+      ['leave it to the kernel to refuse a path that is NULL', 'null-paths'],
+      ['fail with EFAULT if an answer cannot be written, and continue', 'bad-responses'],
+      ['map queues that the daemon sends, if they are long enough', 'queues'],
+    ])('%s', async (_about, scenario) => {
+      expect(await probe('device-probe', scenario)).toEqual(PASSED);
     });
 
     it('pass on whole commands, and replies that fit', async () => {
@@ -67,19 +65,11 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       expect(file?.options).toEqual(['01000000']);
     });
 
-    it('fail with EFAULT if an answer cannot be written, and continue', async () => {
-      expect(await probe('device-probe', 'bad-responses')).toEqual(PASSED);
-    });
-
     it('name completion channels by number, and refuse invalid ones', async () => {
       expect(await probe('device-probe', 'channels')).toEqual(PASSED);
       const [file] = await closedFiles(Role.uverbs);
       const number = file?.queues[1]?.number;
       expect(file?.channels).toEqual([number, 0xffff_ffff, number]);
-    });
-
-    it('map queues that the daemon sends, if they are long enough', async () => {
-      expect(await probe('device-probe', 'queues')).toEqual(PASSED);
     });
 
     it('ring connected queue pairs without waiting for a reply, and only once until the daemon reads it', async () => {
@@ -173,12 +163,12 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
   });
 
   describe('discovery', () => {
-    it('answers the netlink socket as libnl and libmnl use it', async () => {
-      expect(await probe('discovery-probe', 'netlink')).toEqual(PASSED);
-    });
-
-    it('fails with EFAULT for messages at invalid addresses', async () => {
-      expect(await probe('discovery-probe', 'bad-netlink')).toEqual(PASSED);
+    it.each([
+      ['answers the netlink socket as libnl and libmnl use it', 'netlink'],
+      ['fails with EFAULT for messages at invalid addresses', 'bad-netlink'],
+      ['makes rsockets look for new connections often', 'rsockets'],
+    ])('%s', async (_about, scenario) => {
+      expect(await probe('discovery-probe', scenario)).toEqual(PASSED);
     });
 
     it('steps aside if there is no daemon', async () => {
@@ -217,10 +207,6 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       }
     });
 
-    it('makes rsockets look for new connections often', async () => {
-      expect(await probe('discovery-probe', 'rsockets')).toEqual(PASSED);
-    });
-
     it('reads the sysfs classes from the generated tree', async () => {
       expect(await probe('discovery-probe', 'sysfs')).toEqual(PASSED);
       expect(daemon.greetings).toBe(0);
@@ -228,24 +214,22 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
   });
 
   describe('a daemon that fails', () => {
-    it('fails every waiting call, and leaves no device behind', async () => {
-      expect(await probe('discovery-probe', 'dies')).toEqual(PASSED);
+    it.each([
+      ['completes outstanding work in error', 'flushes'],
+      ['completes an element in error, too, that it counted and did not free', 'flushes-last'],
+    ])('%s', async (_about, scenario) => {
+      expect(await probe('device-probe', scenario)).toEqual(PASSED);
     });
 
-    it('completes outstanding work in error', async () => {
-      expect(await probe('device-probe', 'flushes')).toEqual(PASSED);
-    });
-
-    it('completes an element in error, too, that it counted and did not free', async () => {
-      expect(await probe('device-probe', 'flushes-last')).toEqual(PASSED);
+    it.each([
+      ['fails every waiting call, and leaves no device behind', 'dies'],
+      ['cannot harm the program by malformed replies', 'lies'],
+    ])('%s', async (_about, scenario) => {
+      expect(await probe('discovery-probe', scenario)).toEqual(PASSED);
     });
 
     it('ends connections with events: device removal, then disconnection', async () => {
       expect(await probe('event-probe', 'cm-disconnects')).toEqual(PASSED);
-    });
-
-    it('cannot harm the program by malformed replies', async () => {
-      expect(await probe('discovery-probe', 'lies')).toEqual(PASSED);
     });
   });
 
