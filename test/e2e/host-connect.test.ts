@@ -1,5 +1,5 @@
 /** Hosts that connect, accept, reject, disconnect and destroy, over real sockets of loopback. */
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CMEventType, QPState, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
 import type { HostId } from '#daemon/host/host-id';
 import type { RnicHostOptions } from '#daemon/host/rnic-host';
@@ -31,6 +31,14 @@ async function exchange(active: Channel, passive: Channel): Promise<void> {
   expect(await passive.completions(1)).toMatchObject([{ status: WCStatus.success }]);
 }
 
+let from: RnicNode;
+let to: RnicNode;
+
+beforeEach(() => {
+  from = node();
+  to = node();
+});
+
 describe('connect and accept', () => {
   it('establishes both sides and moves a Send each way', async () => {
     const { active, passive } = await connectPair(node(), node());
@@ -61,8 +69,6 @@ describe('connect and accept', () => {
   });
 
   it('private data and depths reach the other consumer [MPA-7.1.1-24, EMPA-9.1-03]', async () => {
-    const from = node();
-    const to = node();
     const listener = to.listen();
     const active = from.channel();
     const request = Uint8Array.from({ length: 508 }, (_, index) => index & 0xff);
@@ -85,8 +91,6 @@ describe('connect and accept', () => {
   });
 
   it('refuses private data that does not fit, and depths beyond the device', async () => {
-    const from = node();
-    const to = node();
     const listener = to.listen();
     const active = from.channel();
     const id = await from.resolved(listener.at);
@@ -113,16 +117,12 @@ describe('connect and accept', () => {
   });
 
   it('connects over IPv6', async () => {
-    const from = node();
-    const to = node();
     const { active, activeId, passive } = await connectPair(from, to, '::1');
     expect(activeId.localAddress?.address).toBe('::1');
     await exchange(active, passive);
   });
 
   it('connects 50 pairs at once', async () => {
-    const from = node();
-    const to = node();
     const listener = to.listen('127.0.0.1', 64);
     const ids = await Promise.all(
       Array.from({ length: 50 }, () => from.connect(from.channel('iwarp0', 64), listener.at)),
@@ -138,8 +138,6 @@ describe('connect and accept', () => {
 
 describe('refusals', () => {
   it('reports a port without a listener as rejected with ECONNREFUSED', async () => {
-    const from = node();
-    const to = node();
     const listener = to.listen();
     to.host.cm.destroy(listener.id);
     const channel = from.channel();
@@ -157,8 +155,6 @@ describe('refusals', () => {
   });
 
   it('a rejection carries private data, and the QP can try again [MPA-7.1.2-04, MPA-7.1.4.2-01]', async () => {
-    const from = node();
-    const to = node();
     const listener = to.listen();
     const channel = from.channel();
     const id = await from.connect(channel, listener.at);
@@ -174,8 +170,6 @@ describe('refusals', () => {
   });
 
   it('the connection manager closes TCP after a rejection [MPA-7.1.2-05, MPA-7.1.2-09]', async () => {
-    const from = node();
-    const to = node();
     const listener = to.listen();
     await from.connect(from.channel(), listener.at);
     to.host.cm.reject((await to.event(listener.id)).id, new Uint8Array(0));
@@ -185,8 +179,6 @@ describe('refusals', () => {
   });
 
   it('rejects requests beyond the backlog and accepts new ones once it has room', async () => {
-    const from = node();
-    const to = node();
     const listener = to.listen('127.0.0.1', 2);
     const ids: HostId[] = [];
     for (let count = 0; count < 3; count++) {
@@ -231,8 +223,6 @@ describe('refusals', () => {
 
 describe('disconnect', () => {
   it('everything sent arrives, then both sides are notified once [DDP-6.2.1-01, DDP-6.2.1-05]', async () => {
-    const from = node();
-    const to = node();
     const { active, activeId, passive, passiveId } = await connectPair(from, to);
     passive.receive(0, 1 << 19);
     active.send(0, 1 << 19);
@@ -253,8 +243,6 @@ describe('disconnect', () => {
   });
 
   it('notifies both sides when the QP is moved to the error state', async () => {
-    const from = node();
-    const to = node();
     const { active, activeId, passive, passiveId } = await connectPair(from, to);
     passive.receive(0, 64);
     active.qp.modify(QPState.ERR, from.host.now());
@@ -276,8 +264,6 @@ describe('disconnect', () => {
 
 describe('destroy', () => {
   it('closes an established connection: the peer gets disconnected, the destroyed id nothing', async () => {
-    const from = node();
-    const to = node();
     const { activeId, passiveId } = await connectPair(from, to);
     from.host.cm.destroy(activeId);
     expect((await to.event(passiveId)).type).toBe(CMEventType.disconnected);
@@ -286,8 +272,6 @@ describe('destroy', () => {
   });
 
   it('of a connect request rejects it', async () => {
-    const from = node();
-    const to = node();
     const listener = to.listen();
     const id = await from.connect(from.channel(), listener.at);
     to.host.cm.destroy((await to.event(listener.id)).id);
@@ -295,8 +279,6 @@ describe('destroy', () => {
   });
 
   it('of a connecting id cancels, and accept then fails with ECONNRESET', async () => {
-    const from = node();
-    const to = node();
     const listener = to.listen();
     const channel = from.channel();
     const id = await from.connect(channel, listener.at);
@@ -314,8 +296,6 @@ describe('destroy', () => {
   });
 
   it('before TCP is connected, and of ids that only hold a port, leaks nothing', async () => {
-    const from = node();
-    const to = node();
     const listener = to.listen();
     const id = await from.connect(from.channel(), listener.at);
     from.host.cm.destroy(id);
@@ -332,8 +312,6 @@ describe('destroy', () => {
   });
 
   it('of a listener frees its port and leaves accepted connections alone', async () => {
-    const from = node();
-    const to = node();
     const listener = to.listen();
     const active = from.channel();
     const passive = to.channel();

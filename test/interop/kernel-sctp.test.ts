@@ -97,13 +97,6 @@ const folder = new CommandFolder();
 /** Why no guest is available. */
 let obstacle: string | undefined;
 
-/** The output of a script in the guest, which must succeed. */
-async function inGuest(script: string): Promise<string> {
-  const { status, output } = await guest.runToEnd(script);
-  expect(status, output).toBe(0);
-  return output;
-}
-
 describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the kernel', () => {
   beforeAll(async () => {
     try {
@@ -138,7 +131,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
     'serves unmodified programs between devices of a daemon, over IPv4 and IPv6, and captures the messages that tcpdump finds',
     async () => {
       const [made, real] = [folder.file('made.pcapng'), folder.file('real.pcap')];
-      const output = await inGuest(`${FUNCTIONS}
+      const output = await guest.succeed(`${FUNCTIONS}
         s=/run/one.sock
         ip addr add fd00::2/128 dev lo; ip addr add fd00::3/128 dev lo
         ${await environments('/run/one.sock')}
@@ -217,7 +210,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
   it(
     'talks to devices of libusrsctp, in UDP, opened from either side',
     async () => {
-      await inGuest(`${FUNCTIONS}
+      await guest.succeed(`${FUNCTIONS}
         ip netns add far
         ip link add veth0 type veth peer name veth1 netns far
         ip link set veth0 up; ip addr add 10.1.0.1/24 dev veth0

@@ -43,16 +43,9 @@ async function boot(): Promise<void> {
     return;
   }
   await guest.setSiw({ crcRequired: true });
-  await inGuest(`ip address add ${EMULATED_ADDRESS}/24 dev eth0`);
+  await guest.succeed(`ip address add ${EMULATED_ADDRESS}/24 dev eth0`);
   daemon = guest.run(command(`start --device emu0=${EMULATED_ADDRESS}`));
   await daemon.waitFor(/ready/);
-}
-
-/** The output of a script in the guest. Fails unless it succeeds. */
-async function inGuest(script: string): Promise<string> {
-  const { status, output } = await guest.runToEnd(script);
-  expect(status, output).toBe(0);
-  return output;
 }
 
 describeWith(['kernel-peer'], 'a daemon beside siw', () => {
@@ -68,7 +61,7 @@ describeWith(['kernel-peer'], 'a daemon beside siw', () => {
   });
 
   it('lists siw0 and the emulated device', async () => {
-    const devices = await inGuest(command('devices'));
+    const devices = await guest.succeed(command('devices'));
     expect(devices).toMatch(new RegExp(`^emu0 +emulated +[0-9a-f]{16} +${EMULATED_ADDRESS}$`, 'm'));
     expect(devices).toMatch(new RegExp(`^siw0 +native +[0-9a-f]{16} +${GUEST_ADDRESS}$`, 'm'));
   });
@@ -80,7 +73,7 @@ describeWith(['kernel-peer'], 'a daemon beside siw', () => {
   ])('carries rping through one daemon %s', async (_name, from, to) => {
     const server = ourRping(`-s -a ${to} -p 7201`);
     const client = ourRping(`-c -a ${to} -I ${from} -p 7201 -V -S ${SIZE} -C ${PINGS}`);
-    await inGuest(`pair 7201 "${server}" "${client}"`);
+    await guest.succeed(`pair 7201 "${server}" "${client}"`);
   });
 
   it.each([
@@ -92,11 +85,11 @@ describeWith(['kernel-peer'], 'a daemon beside siw', () => {
     const theirs = kernelRping(
       serves ? `-c ${place} -V -S ${SIZE} -C ${PINGS}` : `-s ${place} -S ${SIZE}`,
     );
-    await inGuest(`pair 7202 "${serves ? ours : theirs}" "${serves ? theirs : ours}"`);
+    await guest.succeed(`pair 7202 "${serves ? ours : theirs}" "${serves ? theirs : ours}"`);
   });
 
   it('ends in order', async () => {
-    await inGuest(`kill $(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' ${SOCKET}.run)`);
+    await guest.succeed(`kill $(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' ${SOCKET}.run)`);
     expect(await daemon.exit, daemon.output).toBe(0);
   });
 });

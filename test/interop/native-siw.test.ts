@@ -56,13 +56,6 @@ async function boot(): Promise<void> {
   }
 }
 
-/** The output of a program of the checkout in the guest. Fails unless it succeeds. */
-async function inGuest(script: string): Promise<string> {
-  const { status, output } = await guest.runToEnd(script);
-  expect(status, output).toBe(0);
-  return output;
-}
-
 /** The output of a program of the checkout on the host. Fails unless it succeeds. */
 async function onHost(
   words: readonly string[],
@@ -105,20 +98,20 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
     it.each(SIZES)(`our client, the kernel's server: ${PINGS} pings of %i bytes`, async (size) => {
       await guest.setSiw({ crcRequired: true });
       const client = ourRpingInGuest(`-c --native ${place} -V -S ${size} -C ${PINGS}`);
-      await inGuest(`pair ${PORT} "${kernelRping(`-s ${place} -S ${size}`)}" "${client}"`);
+      await guest.succeed(`pair ${PORT} "${kernelRping(`-s ${place} -S ${size}`)}" "${client}"`);
     });
 
     it.each(SIZES)(`our server, the kernel's client: ${PINGS} pings of %i bytes`, async (size) => {
       await guest.setSiw({ crcRequired: true });
       const client = kernelRping(`-c ${place} -V -S ${size} -C ${PINGS}`);
-      await inGuest(`pair ${PORT} "${ourRpingInGuest(`-s --native ${place}`)}" "${client}"`);
+      await guest.succeed(`pair ${PORT} "${ourRpingInGuest(`-s --native ${place}`)}" "${client}"`);
     });
 
     it('on both sides, with no queue pair of the connection manager', async () => {
       await guest.setSiw({ crcRequired: true });
       const server = ourRpingInGuest(`-s --native -q ${place}`);
       const client = ourRpingInGuest(`-c --native -q ${place} -V -v -C 3`);
-      const output = await inGuest(`pair ${PORT} "${server}" "${client}"`);
+      const output = await guest.succeed(`pair ${PORT} "${server}" "${client}"`);
       expect(output.match(/client: ping data: rdma-ping-/g)).toHaveLength(3);
     });
 
@@ -126,7 +119,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
       await guest.setSiw({ crcRequired: true });
       const server = ourRpingInGuest(`-s --embedded ${place}`);
       const client = ourRpingInGuest(`-c --native ${place} -V -S 65535 -C ${PINGS}`);
-      await inGuest(`pair ${PORT} "${server}" "${client}"`);
+      await guest.succeed(`pair ${PORT} "${server}" "${client}"`);
     });
 
     describe('with the emulated device of a daemon outside the guest', () => {
@@ -148,7 +141,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
         const server = folder.start([...listen, '--socket', socket]);
         await server.until(/listening/, 'stderr');
         const words = `-a ${HOST_ADDRESS} -p ${port} -V -S ${size} -C ${PINGS}`;
-        await inGuest(ourRpingInGuest(`-c --native ${words}`));
+        await guest.succeed(ourRpingInGuest(`-c --native ${words}`));
         const served = await endOfCommand(server);
         expect(served.status, served.output).toBe(0);
         expect(served.output.match(/write completed/g)).toHaveLength(PINGS);
@@ -171,7 +164,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
   it('does with one program what an emulated device does, to the byte', async () => {
     const program = compiledTest('interop/programs/exchange.js');
     await guest.setSiw({ crcRequired: true });
-    const native = await inGuest(`node ${program} native ${GUEST_ADDRESS}`);
+    const native = await guest.succeed(`node ${program} native ${GUEST_ADDRESS}`);
     const socket = folder.file('program/s');
     await folder.daemon(socket);
     const daemon = await onHost([program, 'daemon', '127.0.0.1'], { IWARPD_SOCKET: socket });
@@ -217,14 +210,14 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
 
     it('names a link that is down', async () => {
       const checks = await doctorAfter('ip link set eth0 down');
-      await inGuest('ip link set eth0 up');
+      await guest.succeed('ip link set eth0 up');
       expect(checks.get('rdma link')).toMatchObject({ state: 'warn' });
       expect(checks.get('rdma link')?.fix).toBe('siw0/1: ip link set eth0 up');
     });
 
     it('names what is missing without a device', async () => {
       const checks = await doctorAfter('rdma link delete siw0');
-      await inGuest('rdma link add siw0 type siw netdev eth0');
+      await guest.succeed('rdma link add siw0 type siw netdev eth0');
       expect(checks.get('real devices')).toMatchObject({ state: 'info' });
       expect(checks.get('real devices')?.fix).toContain('rdma link add siw0 type siw');
       expect(checks.get('native bridge')?.text).toMatch(/lists no device$/);
@@ -267,7 +260,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
     it('nodes that the user may not open', async () => {
       const nodes = '/dev/infiniband/uverbs* /dev/infiniband/rdma_cm';
       const steps = await misuse('no-permission', `chmod 000 ${nodes}`, POWERLESS);
-      await inGuest(`chmod 666 ${nodes}`);
+      await guest.succeed(`chmod 666 ${nodes}`);
       expect(stepNamed(steps, 'devices').value).toBe(true);
       for (const name of ['open', 'createId']) {
         const { error } = stepNamed(steps, name);
@@ -278,15 +271,15 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
     it('a device that is deleted while it is in use', async () => {
       const program = guest.run(hostileCommand(['disappears', GUEST_ADDRESS]).join(' '));
       await program.waitFor(/"step":"ready"/);
-      await inGuest('rdma link delete siw0');
+      await guest.succeed('rdma link delete siw0');
       expect(await program.exit, program.output).toBe(0);
       lost(hostileSteps(program.output));
-      await inGuest('rdma link add siw0 type siw netdev eth0');
+      await guest.succeed('rdma link add siw0 type siw netdev eth0');
     });
 
     it('no device, and then one again', async () => {
       const steps = await misuse('no-device', 'rdma link delete siw0');
-      await inGuest('rdma link add siw0 type siw netdev eth0');
+      await guest.succeed('rdma link add siw0 type siw netdev eth0');
       expect(stepNamed(steps, 'devices').value).toBe(0);
       for (const name of ['open', 'open siw0']) {
         const { error } = stepNamed(steps, name);
@@ -302,7 +295,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
     async () => {
       const addresses = [GUEST_ADDRESS, 'fd00::15'];
       await guest.setSiw({ crcRequired: true });
-      await inGuest(`rdma link delete siw0; ip -6 addr flush dev eth0
+      await guest.succeed(`rdma link delete siw0; ip -6 addr flush dev eth0
       ip -6 addr add ${addresses[1]}/64 dev eth0 nodad
       rdma link add rnic0 type siw netdev eth0 && rdma link add small0 type siw netdev lo`);
       const suite = compiledTest('compliance/native-siw-suite.js');

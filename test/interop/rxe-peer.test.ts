@@ -75,13 +75,6 @@ const iwarpd = (words: string) =>
   `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')} ${words} --socket ${SOCKET}`;
 const other = (side: Side): Side => (side === 'ours' ? 'theirs' : 'ours');
 
-/** The output of a script in the guest. Fails unless it succeeds. */
-async function inGuest(script: string): Promise<string> {
-  const { status, output } = await guest.runToEnd(script);
-  expect(status, output).toBe(0);
-  return output;
-}
-
 /** Runs both ends; `command` gets the device and the port. Returns their output and the status. */
 async function across(
   serving: Side,
@@ -133,11 +126,11 @@ async function boot(): Promise<void> {
     process.stderr.write(`skipped: RoCE with rxe (${obstacle})\n`);
     return;
   }
-  await inGuest('rxe-peer');
+  await guest.succeed('rxe-peer');
   daemon = guest.run(`ip netns exec ours ${iwarpd('start --device roce0=roce')}`);
   await daemon.waitFor(/ready/);
   const exports = await daemonEnvironment(SOCKET);
-  await inGuest(`echo ${shellWord(exports)} >/run/ours-environment`);
+  await guest.succeed(`echo ${shellWord(exports)} >/run/ours-environment`);
 }
 
 describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', () => {
@@ -285,7 +278,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       const client = [end(other(serving)), SIDES[serving].address, ...more].join(' ');
       const words = [serving, String(port), shellWord(end(serving)), shellWord(client)];
       const recorder = `FILTER='udp port 4791' record ${recording(serving)} veth0`;
-      return await inGuest(`${recorder} across ${words.join(' ')}`);
+      return await guest.succeed(`${recorder} across ${words.join(' ')}`);
     }
 
     /** The packets of the last run with this server. */
@@ -326,12 +319,12 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       'delay 1ms reorder 98%',
       'delay 1ms reorder 98% loss 1% duplicate 3%',
     ])('RC, with %s both ways', async (how) => {
-      await inGuest(`damage ${how}`);
+      await guest.succeed(`damage ${how}`);
       try {
         const output = await ends('theirs', IPV4_INDEX, 'reliable');
         expect(output.match(/as sent/g), output).toHaveLength(6);
       } finally {
-        await inGuest('damage');
+        await guest.succeed('damage');
       }
     });
   });
@@ -377,7 +370,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       port += 1;
       const program = compileProgram('forked-child', ['-lrdmacm'], folder.file('forked-child'));
       const words = `timeout ${programSeconds()} ${program} ${SIDES.theirs.address} ${port} ${parent}`;
-      expect(linesOf(await inGuest(words)).child).toEqual(stepsOfChild('roce'));
+      expect(linesOf(await guest.succeed(words)).child).toEqual(stepsOfChild('roce'));
     },
   );
 
@@ -385,7 +378,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     const second = '10.1.0.9';
     const clashes = new BindClashes(folder.path);
     const addresses = [SIDES.theirs.address, second, 'fd00::1'] as const;
-    const output = await inGuest(
+    const output = await guest.succeed(
       [
         `ip addr add ${second}/24 dev veth0`,
         `timeout ${programSeconds()} ${clashes.command(addresses, 20_000)}`,
@@ -411,7 +404,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
   });
 
   it('ends in order', async () => {
-    await inGuest(`kill $(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' ${SOCKET}.run)`);
+    await guest.succeed(`kill $(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' ${SOCKET}.run)`);
     expect(await daemon.exit, daemon.output).toBe(0);
   });
 });

@@ -32,13 +32,6 @@ let guest: Guest;
 /** Sets a program of the guest up for the daemon there, as `iwarpd env` prints it. */
 let exports: string;
 
-/** The output of a script in the guest; fails unless it succeeds. */
-async function inGuest(script: string): Promise<string> {
-  const { status, output } = await guest.runToEnd(script);
-  expect(status, output).toBe(0);
-  return output;
-}
-
 /** Both ends of a program as scripts of the guest. Nice, since there is one processor for all. */
 function pairOf(port: number, words: string, server: string, client: string): string {
   const [first, second] = [server, client].map(
@@ -54,7 +47,9 @@ async function holders(): Promise<ClientStatus[]> {
   const head =
     'GET /clients HTTP/1.0\\r\\nHost: localhost\\r\\nAuthorization: Bearer %s\\r\\n\\r\\n';
   const request = `printf '${head}' "$(<${SOCKET}.http-token)"`;
-  const output = await inGuest(`exec 3<>/dev/tcp/127.0.0.1/${HTTP_PORT}; ${request} >&3; cat <&3`);
+  const output = await guest.succeed(
+    `exec 3<>/dev/tcp/127.0.0.1/${HTTP_PORT}; ${request} >&3; cat <&3`,
+  );
   const clients: ClientStatus[] = JSON.parse(/^[[{].*/ms.exec(output)?.[0] ?? '[]');
   return clients.filter(({ usage }) => (usage.objects['mr'] ?? 0) > 0);
 }
@@ -73,7 +68,7 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
     guest = await startGuest();
     // In the guest's overlay the user may read files that are private on the host.
     const node = '$(readlink -f "$(command -v node)")';
-    await inGuest(`for path in "$PWD" "${node}"; do
+    await guest.succeed(`for path in "$PWD" "${node}"; do
         while [[ $path != / ]]; do chmod o+rx "$path"; path=$(dirname "$path"); done
       done
       mkdir -m 700 ${FOLDER} && chown 65534:65534 ${FOLDER}`);
@@ -95,7 +90,7 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
     },
     { scope: 1, state: 'ok', says: /scope 1/, tier: 'process_vm', reason: /readv reaches pid/ },
   ])('ptrace_scope $scope', ({ scope, state, says, tier, reason }) => {
-    beforeAll(() => inGuest(`echo ${scope} >/proc/sys/kernel/yama/ptrace_scope`));
+    beforeAll(() => guest.succeed(`echo ${scope} >/proc/sys/kernel/yama/ptrace_scope`));
 
     it(`rping verifies what it got, by ${tier}`, async () => {
       const pings = guest.run(pairOf(PORT, RPING, '-s -C 60', '-c -C 60'));

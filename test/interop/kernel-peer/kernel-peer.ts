@@ -272,10 +272,16 @@ export class Guest implements AsyncDisposable {
     return { status, output: process.output };
   }
 
+  /** The output of a script that must succeed. */
+  async succeed(script: string): Promise<string> {
+    const { status, output } = await this.runToEnd(script);
+    if (status !== 0) throw new Error(`a script in the guest ended with ${status}: ${output}`);
+    return output;
+  }
+
   /** Changes siw's choices for the connections made from now on. */
   async setSiw(parameters: SiwParameters): Promise<void> {
-    const { status, output } = await this.runToEnd(`siw ${moduleParameters(parameters).join(' ')}`);
-    if (status !== 0) throw new Error(`siw's parameters cannot be set: ${output}`);
+    await this.succeed(`siw ${moduleParameters(parameters).join(' ')}`);
   }
 
   /** The kernel's console output: warnings and worse, including siw's. */

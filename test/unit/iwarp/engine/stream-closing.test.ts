@@ -1,5 +1,5 @@
 /** How a stream begins and ends: startup, RTR, graceful close, Terminate, loss. */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { bytesOf, hexOf } from '#test/support/hex';
@@ -9,9 +9,14 @@ import { compact, LiteralPeer, StreamPair, streamOf } from '#test/support/stream
 
 const ODD = { fpduSize: { kind: 'fixed', mulpduBytes: 128 } } as const;
 
+let user: ModelUser;
+
+beforeEach(() => {
+  user = new ModelUser();
+});
+
 describe('the beginning', () => {
   it('a responder sends nothing before it has received an FPDU [MPA-7.1.2-11, MPA-7.1.2-07]', () => {
-    const user = new ModelUser();
     user.postReceive(8);
     user.send(Uint8Array.of(0x41));
     const peer = LiteralPeer.ofResponder({}, user);
@@ -23,7 +28,6 @@ describe('the beginning', () => {
   });
 
   it('an error in the first FPDU closes without a Terminate [MPA-7.1.2-12, EMPA-9.3-03]', () => {
-    const user = new ModelUser();
     user.send(Uint8Array.of(0x41));
     const peer = LiteralPeer.ofResponder({}, user);
     peer.feedBytes(bytesOf('000e c140 00000000 0000000000000000 00000000'));
@@ -41,7 +45,6 @@ describe('the beginning', () => {
   });
 
   it('a responder that sends first is received [MPA-7.1.1-23, MPA-7.1.2-10]', () => {
-    const user = new ModelUser();
     user.postReceive(8);
     const stream = streamOf({ mpaRevision: 1, crcRequested: false });
     stream.connect(new Uint8Array(0), user, 0);
@@ -73,7 +76,6 @@ describe('the beginning', () => {
   });
 
   it('an RTR waits for room in the output, and so does everything after it [EMPA-5-02]', () => {
-    const user = new ModelUser();
     user.send(Uint8Array.of(0x41));
     const stream = streamOf({ peerToPeer: true }, { highWaterBytes: 1 });
     stream.connect(new Uint8Array(0), user, 0);
@@ -220,7 +222,6 @@ describe('a graceful end', () => {
   });
 
   it('limits the wait for the answer to a Read, whatever arrives', () => {
-    const user = new ModelUser();
     user.register(0x99, 8);
     user.read(5, [0x77, 0], [0x99, 0]);
     const peer = LiteralPeer.ofInitiator({}, user);
@@ -238,7 +239,6 @@ describe('a graceful end', () => {
   });
 
   it('does not wait for a reply once the peer has ended, nor for a later request', () => {
-    const user = new ModelUser();
     user.register(0x99, 8);
     for (let i = 0; i < 3; i++) user.read(5, [0x77, 0], [0x99, 0]);
     user.send(Uint8Array.of(0x41));
@@ -253,7 +253,6 @@ describe('a graceful end', () => {
   });
 
   it('sends pending replies to a peer that has ended, though its own requests wait', () => {
-    const user = new ModelUser();
     user.register(0x77, 64);
     user.register(0x99, 64);
     user.stallSource = 9;
@@ -271,7 +270,6 @@ describe('a graceful end', () => {
   });
 
   it('waits for a peer that keeps taking what is queued', () => {
-    const user = new ModelUser();
     for (let i = 0; i < 5; i++) user.send(pattern(20_000, i));
     const fpduSize = { kind: 'large' } as const;
     const stream = streamOf({ mpaRevision: 1, fpduSize }, { highWaterBytes: 1 });
@@ -290,7 +288,6 @@ describe('a graceful end', () => {
   });
 
   it('waits no longer than the timeout for a peer that accepts almost nothing', () => {
-    const user = new ModelUser();
     for (let i = 0; i < 50; i++) user.send(pattern(1000, i));
     const stream = streamOf({ mpaRevision: 1 }, { highWaterBytes: 1 });
     stream.connect(new Uint8Array(0), user, 0);
@@ -353,7 +350,6 @@ describe('a Terminate', () => {
   });
 
   it('is sent after the current message, ahead of all others [RDMAP-7.1-03, DDP-5.3-02]', () => {
-    const user = new ModelUser();
     const fpduSize = { kind: 'fixed', mulpduBytes: 1014 } as const;
     const stream = streamOf({ mpaRevision: 1, fpduSize }, { highWaterBytes: 2000 });
     stream.connect(new Uint8Array(0), user, 0);
@@ -384,7 +380,6 @@ describe('a Terminate', () => {
   });
 
   it('failing local memory replaces the message [RDMAP-7.1-02, RDMAP-4.8-14, RDMAPX-8.1-01]', () => {
-    const user = new ModelUser();
     user.refusals = { gather: AccessRefusal.memoryLost };
     user.write(pattern(10), 0x77, 0);
     const peer = LiteralPeer.ofInitiator({}, user);
@@ -406,7 +401,6 @@ describe('a Terminate', () => {
   });
 
   it('a failure found above while bytes are handled stops the bytes after them [RDMAP-7.1-05]', () => {
-    const user = new ModelUser();
     user.postReceive(8, 2);
     const peer = LiteralPeer.ofInitiator({}, user);
     const complete = user.completeReceive.bind(user);
@@ -424,7 +418,6 @@ describe('a Terminate', () => {
   });
 
   it('no Response follows it, and no message [RDMAP-5.4-06]', () => {
-    const user = new ModelUser();
     user.register(0x77, 64);
     user.stallSource = 1;
     const peer = LiteralPeer.ofInitiator({}, user);
@@ -556,7 +549,6 @@ describe('a loss', () => {
   });
 
   it('still sends what was framed before its user aborted it [RDMAP-5.5-10]', () => {
-    const user = new ModelUser();
     user.postReceive(8);
     const peer = LiteralPeer.ofInitiator({}, user);
     user.send(Uint8Array.of(1));
