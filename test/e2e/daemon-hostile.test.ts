@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import {
   CLIENT_FRAME_MAX_BYTES,
   emitFrame,
@@ -113,14 +113,11 @@ describe('greetings', () => {
 
   it('none in time: ETIMEDOUT', async () => {
     const impatient = await DaemonRig.start({ greetingTimeoutMs: 200 });
-    try {
-      const client = new IpcClient(impatient.socketPath);
-      client.send(emitHello(Role.control).subarray(0, 35));
-      expect(await client.welcome()).toMatchObject({ errno: ERRNO.ETIMEDOUT.number });
-      await client.closed();
-    } finally {
-      await impatient.stop();
-    }
+    onTestFinished(() => impatient.stop());
+    const client = new IpcClient(impatient.socketPath);
+    client.send(emitHello(Role.control).subarray(0, 35));
+    expect(await client.welcome()).toMatchObject({ errno: ERRNO.ETIMEDOUT.number });
+    await client.closed();
   });
 
   it.each([Role.doorbell, Role.map, Role.agent, Role.channel])(

@@ -7,7 +7,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';
 import type { Provider } from '#contract/verbs/provider';
 import { OPERATIONS } from '#daemon/control/operations';
@@ -223,15 +223,12 @@ describe('HTTP and the socket', () => {
     const control = overHttpOf(url);
     const [first, second] = await control.queuePairs();
     const looks = vi.spyOn(QP.prototype, 'sendsTaken', 'get');
-    try {
-      expect(await control.queuePairs({ offset: 1, limit: 1 })).toEqual([second]);
-      expect(looks).toHaveBeenCalledTimes(1);
-      expect(await control.queuePairs({ limit: 1 })).toEqual([first]);
-      expect(await control.queuePairs({ pid: process.pid + 1 })).toEqual([]);
-      expect(looks).toHaveBeenCalledTimes(2);
-    } finally {
-      looks.mockRestore();
-    }
+    onTestFinished(() => looks.mockRestore());
+    expect(await control.queuePairs({ offset: 1, limit: 1 })).toEqual([second]);
+    expect(looks).toHaveBeenCalledTimes(1);
+    expect(await control.queuePairs({ limit: 1 })).toEqual([first]);
+    expect(await control.queuePairs({ pid: process.pid + 1 })).toEqual([]);
+    expect(looks).toHaveBeenCalledTimes(2);
   });
 
   it('counts each message in the metrics', async () => {

@@ -1,5 +1,5 @@
 import { createServer } from 'node:net';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { CommandFolder, type Finished, type RunningCommand } from '../support/cli-process.ts';
 import { MadForger } from '../support/forged-mads.ts';
 import { freePort } from '../support/free-port.ts';
@@ -206,13 +206,10 @@ describe('rping over two daemons', () => {
       socket.write('220 no MPA here, and enough bytes to be a whole frame\r\n');
     });
     await new Promise<void>((resolve) => echo.listen(Number(port), SERVER_ADDRESS, resolve));
-    try {
-      const client = await startClient(ways, ['-C', '1']).end();
-      expect(client.status).toBe(1);
-      expect(client.stderr).toMatch(/^iwarpd: cannot connect to [^\n]*\n$/);
-    } finally {
-      echo.close();
-    }
+    onTestFinished(() => void echo.close());
+    const client = await startClient(ways, ['-C', '1']).end();
+    expect(client.status).toBe(1);
+    expect(client.stderr).toMatch(/^iwarpd: cannot connect to [^\n]*\n$/);
   });
 
   it('ends in one line when its daemon is killed', async () => {

@@ -2,7 +2,7 @@
  * Programs that fork without executing another: what their children do with inherited devices. The same
  * program runs on Linux's siw and rxe in `kernel-peer.test.ts` and `rxe-peer.test.ts`.
  */
-import { beforeAll, expect, it } from 'vitest';
+import { beforeAll, expect, it, onTestFinished } from 'vitest';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
@@ -107,13 +107,10 @@ describeWith(['pyverbs'], "a worker of Python's multiprocessing", () => {
       addresses: [TRANSPORTS[transport]],
       transport,
     });
-    try {
-      const words = [PYTHON, '-c', WORKERS, 'device0'];
-      const ended = await new ShimProgram(words, rig.environment).end();
-      expect(ended.output).toBe('a worker, a worker, a worker, a worker\n');
-      expect(ended.status).toBe(0);
-    } finally {
-      await rig.stop();
-    }
+    onTestFinished(() => rig.stop());
+    const words = [PYTHON, '-c', WORKERS, 'device0'];
+    const ended = await new ShimProgram(words, rig.environment).end();
+    expect(ended.output).toBe('a worker, a worker, a worker, a worker\n');
+    expect(ended.status).toBe(0);
   });
 });

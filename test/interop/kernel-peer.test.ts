@@ -4,7 +4,7 @@ import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { connect, createServer, type Socket } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { patience, programSeconds, quiet } from '../support/patience.ts';
 import { readTcpConnections } from '../support/pcap-reader.ts';
 import { describeWith } from '../support/prerequisites.ts';
@@ -77,16 +77,13 @@ it('runs guests in turn, one for two processors unless they come first', async (
   expect(atOnce(false)).toEqual([1, 1, 1, 2, 8]);
   expect(atOnce(true)).toEqual([1, 2, 3, 4, 16]);
   const folder = await mkdtemp(join(tmpdir(), 'iwarpd-slots-'));
-  try {
-    const [first, second] = [await takeGuestSlot(folder, 0, 2), await takeGuestSlot(folder, 0, 2)];
-    await expect(takeGuestSlot(folder, 0, 2)).rejects.toThrow(/other guests of this user/);
-    const third = takeGuestSlot(folder, 10_000, 2);
-    await first.close();
-    await (await third).close();
-    await second.close();
-  } finally {
-    await rm(folder, { recursive: true });
-  }
+  onTestFinished(() => rm(folder, { recursive: true }));
+  const [first, second] = [await takeGuestSlot(folder, 0, 2), await takeGuestSlot(folder, 0, 2)];
+  await expect(takeGuestSlot(folder, 0, 2)).rejects.toThrow(/other guests of this user/);
+  const third = takeGuestSlot(folder, 10_000, 2);
+  await first.close();
+  await (await third).close();
+  await second.close();
 });
 
 describeWith(['kernel-peer', 'native'], 'kernel peer', () => {

@@ -16,7 +16,7 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
 import { CommandFolder } from '../support/cli-process.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
@@ -371,43 +371,40 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
   describeWith(['tshark'], 'as Wireshark reads it', () => {
     it('our server in the guest, CRC on: every call has its reply, none is malformed', async () => {
       await guest.setSiw({ crcRequired: true });
-      try {
-        const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
-        const pcap = folder.file('nfs.pcap');
-        const own = { directory: '/run/inside', port: 21049, mountPort: 21048 };
-        const serve = `node ${main} nfs serve ${own.directory} --embedded --writable --no-root-squash --host 0.0.0.0 --port ${own.port} --mount-port ${own.mountPort}`;
-        await inGuest(`mkdir -p ${own.directory}
-          work() {
-            ${mountCommand(own, '/run/mnt', { host: GUEST_ADDRESS })}
-            head -c 300000 ${folder.file('noise')} >/run/mnt/part
-            echo 3 >/proc/sys/vm/drop_caches
-            cmp -n 300000 ${folder.file('noise')} /run/mnt/part
-            ln -s $(printf '%01500d' 0) /run/mnt/link 
-            echo 3 >/proc/sys/vm/drop_caches; readlink /run/mnt/link | wc -c
-            for ((i = 0; i < 40; i++)); do : >/run/mnt/a-file-with-a-name-that-is-not-short-$i; done
-            ls -l /run/mnt | wc -l
-            rm -r /run/mnt/*
-            umount /run/mnt
-          }
-          coproc serve ${own.port} ${serve}
-          grep -q READY <&"\${COPROC[0]}"
-          export -f work
-          record ${pcap} lo bash -ec work
-          kill $COPROC_PID`);
-        const { fpdus, crcGood } = await dissect(pcap);
-        expect(crcGood).toBe(fpdus.length);
-        const { calls, replies, errors, malformed, procedures } = await dissectNfs(pcap, own.port);
-        expect(calls.size).toBeGreaterThan(100);
-        expect(replies).toEqual(calls);
-        expect(errors).toBe(0);
-        const { read, write, readlink, symlink, create, remove, readdirplus } = NFS3.procedures;
-        for (const { number } of [read, write, readlink, symlink, create, remove, readdirplus]) {
-          expect(procedures.get(number), `procedure ${number}`).toBeGreaterThan(0);
+      onTestFinished(() => guest.setSiw({ crcRequired: false }));
+      const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
+      const pcap = folder.file('nfs.pcap');
+      const own = { directory: '/run/inside', port: 21049, mountPort: 21048 };
+      const serve = `node ${main} nfs serve ${own.directory} --embedded --writable --no-root-squash --host 0.0.0.0 --port ${own.port} --mount-port ${own.mountPort}`;
+      await inGuest(`mkdir -p ${own.directory}
+        work() {
+          ${mountCommand(own, '/run/mnt', { host: GUEST_ADDRESS })}
+          head -c 300000 ${folder.file('noise')} >/run/mnt/part
+          echo 3 >/proc/sys/vm/drop_caches
+          cmp -n 300000 ${folder.file('noise')} /run/mnt/part
+          ln -s $(printf '%01500d' 0) /run/mnt/link 
+          echo 3 >/proc/sys/vm/drop_caches; readlink /run/mnt/link | wc -c
+          for ((i = 0; i < 40; i++)); do : >/run/mnt/a-file-with-a-name-that-is-not-short-$i; done
+          ls -l /run/mnt | wc -l
+          rm -r /run/mnt/*
+          umount /run/mnt
         }
-        expect(malformed.filter((procedure) => procedure !== read.number)).toEqual([]);
-      } finally {
-        await guest.setSiw({ crcRequired: false });
+        coproc serve ${own.port} ${serve}
+        grep -q READY <&"\${COPROC[0]}"
+        export -f work
+        record ${pcap} lo bash -ec work
+        kill $COPROC_PID`);
+      const { fpdus, crcGood } = await dissect(pcap);
+      expect(crcGood).toBe(fpdus.length);
+      const { calls, replies, errors, malformed, procedures } = await dissectNfs(pcap, own.port);
+      expect(calls.size).toBeGreaterThan(100);
+      expect(replies).toEqual(calls);
+      expect(errors).toBe(0);
+      const { read, write, readlink, symlink, create, remove, readdirplus } = NFS3.procedures;
+      for (const { number } of [read, write, readlink, symlink, create, remove, readdirplus]) {
+        expect(procedures.get(number), `procedure ${number}`).toBeGreaterThan(0);
       }
+      expect(malformed.filter((procedure) => procedure !== read.number)).toEqual([]);
     });
   });
 });

@@ -14,7 +14,7 @@ import { spawnSync } from 'node:child_process';
 import { randomInt } from 'node:crypto';
 import { cpSync, mkdtempSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { beforeAll, describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import type { MemoryTier } from '#contract/verbs/provider';
 import { DaemonProcess } from '../support/daemon-process.ts';
 import { patience, quiet, TEST_MS } from '../support/patience.ts';
@@ -188,14 +188,11 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
 
   it('runs under valgrind without reports', async () => {
     const daemon = await DaemonProcess.start();
-    try {
-      const environment = await shimEnvironment(daemon.socketPath);
-      const words = ['valgrind', '-q', '--error-exitcode=9', stress, 'leaf'];
-      const ended = await new ShimProgram(words, environment).end();
-      expect(ended).toMatchObject({ status: 0, output: '' });
-    } finally {
-      await daemon.clean();
-    }
+    onTestFinished(() => daemon.clean());
+    const environment = await shimEnvironment(daemon.socketPath);
+    const words = ['valgrind', '-q', '--error-exitcode=9', stress, 'leaf'];
+    const ended = await new ShimProgram(words, environment).end();
+    expect(ended).toMatchObject({ status: 0, output: '' });
   });
 
   // Each breaks the library by a change of its source: a suite that does not notice proves nothing.

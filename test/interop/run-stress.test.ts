@@ -4,7 +4,7 @@
  */
 import { chmodSync, copyFileSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { Role } from '#contract/protocol/ipc-frames';
 import { DaemonProcess, type Footprint } from '../support/daemon-process.ts';
 import { programSeconds, quiet } from '../support/patience.ts';
@@ -252,51 +252,45 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
 describeWith(['rdma-programs'], 'rping -C 100, 100 runs in a row', () => {
   it('leaves memory, descriptors and mappings of the daemon where they were', async () => {
     const daemon = await DaemonProcess.start({ logLevel: 'error' });
-    try {
-      const environment = await shimEnvironment(daemon.socketPath);
-      // The first client's memory starts the thread that guards copies, which stays.
-      await expectSuccess(await rpings(environment, 1));
-      const idle = await daemon.atRest();
-      const resident: number[] = [];
-      for (let run = 1; run <= 100; run++) {
-        await expectSuccess(await rpings(environment, 100));
-        if (run % 5 === 0) resident.push(await daemon.residentKiB());
-      }
-      expect(await daemon.settled(idle)).toEqual(idle);
-      // The first runs are those in which code is compiled and the heap finds its size.
-      const growth = Math.min(...resident.slice(-6)) - Math.min(...resident.slice(6, 12));
-      expect(growth, resident.join(' ')).toBeLessThan(8 * 1024);
-    } finally {
-      await daemon.clean();
+    onTestFinished(() => daemon.clean());
+    const environment = await shimEnvironment(daemon.socketPath);
+    // The first client's memory starts the thread that guards copies, which stays.
+    await expectSuccess(await rpings(environment, 1));
+    const idle = await daemon.atRest();
+    const resident: number[] = [];
+    for (let run = 1; run <= 100; run++) {
+      await expectSuccess(await rpings(environment, 100));
+      if (run % 5 === 0) resident.push(await daemon.residentKiB());
     }
+    expect(await daemon.settled(idle)).toEqual(idle);
+    // The first runs are those in which code is compiled and the heap finds its size.
+    const growth = Math.min(...resident.slice(-6)) - Math.min(...resident.slice(6, 12));
+    expect(growth, resident.join(' ')).toBeLessThan(8 * 1024);
   });
 });
 
 describeWith(['rdma-programs'], 'a daemon that is killed under unmodified programs', () => {
   it('returns errors to them instead of hanging', async () => {
     const daemon = await DaemonProcess.start();
-    try {
-      const environment = await shimEnvironment(daemon.socketPath);
-      const port = nextPort++;
-      const waiting = start(environment, 'rping', '-s', '-a', ADDRESS, '-p', `${port}`);
-      await listens(port, waiting);
-      const pair = await rpings(environment);
-      const other = await rpings(environment);
-      await expect.poll(() => connectedPrograms(daemon)).toBe(4);
-      await daemon.end('SIGKILL');
-      for (const program of [waiting, pair.server, pair.client, other.server, other.client]) {
-        const { status, late, output } = await program.end();
-        expect({ late, failed: status !== 0, output }).toMatchObject({ late: false, failed: true });
-        expect(output).toMatch(
-          /device removal|Input\/output error|Failed to get cq event|No such device/,
-        );
-      }
-      // Later programs see a machine without devices.
-      const late = await start(environment, 'ibv_devices').end();
-      expect(late.output).not.toContain('iwarp0');
-    } finally {
-      await daemon.clean();
+    onTestFinished(() => daemon.clean());
+    const environment = await shimEnvironment(daemon.socketPath);
+    const port = nextPort++;
+    const waiting = start(environment, 'rping', '-s', '-a', ADDRESS, '-p', `${port}`);
+    await listens(port, waiting);
+    const pair = await rpings(environment);
+    const other = await rpings(environment);
+    await expect.poll(() => connectedPrograms(daemon)).toBe(4);
+    await daemon.end('SIGKILL');
+    for (const program of [waiting, pair.server, pair.client, other.server, other.client]) {
+      const { status, late, output } = await program.end();
+      expect({ late, failed: status !== 0, output }).toMatchObject({ late: false, failed: true });
+      expect(output).toMatch(
+        /device removal|Input\/output error|Failed to get cq event|No such device/,
+      );
     }
+    // Later programs see a machine without devices.
+    const late = await start(environment, 'ibv_devices').end();
+    expect(late.output).not.toContain('iwarp0');
   });
 });
 
@@ -309,51 +303,45 @@ describeWith(
       'returns errors to %s instead of hanging',
       async (words) => {
         const daemon = await DaemonProcess.start();
-        try {
-          const environment = await shimEnvironment(daemon.socketPath);
-          const port = nextPort++;
-          const place = [
-            ...words.split(' '),
-            '-R',
-            '-d',
-            'iwarp0',
-            '-p',
-            `${port}`,
-            '-D',
-            '25',
-            '-s',
-            '4096',
-          ];
-          const server = start(environment, ...place);
-          await listens(port, server);
-          const client = start(environment, ...place, ADDRESS);
-          await transfers(daemon, 16 * 4096);
-          await daemon.end('SIGKILL');
-          for (const program of [client, server]) {
-            const { status, late, output } = await program.end();
-            expect({ late, output }).toMatchObject({ late: false });
-            expect(status, output).not.toBe(0);
-          }
-        } finally {
-          await daemon.clean();
+        onTestFinished(() => daemon.clean());
+        const environment = await shimEnvironment(daemon.socketPath);
+        const port = nextPort++;
+        const place = [
+          ...words.split(' '),
+          '-R',
+          '-d',
+          'iwarp0',
+          '-p',
+          `${port}`,
+          '-D',
+          '25',
+          '-s',
+          '4096',
+        ];
+        const server = start(environment, ...place);
+        await listens(port, server);
+        const client = start(environment, ...place, ADDRESS);
+        await transfers(daemon, 16 * 4096);
+        await daemon.end('SIGKILL');
+        for (const program of [client, server]) {
+          const { status, late, output } = await program.end();
+          expect({ late, output }).toMatchObject({ late: false });
+          expect(status, output).not.toBe(0);
         }
       },
     );
 
     it('is shown by ibv_asyncwatch', async () => {
       const daemon = await DaemonProcess.start();
-      try {
-        const environment = await shimEnvironment(daemon.socketPath);
-        const watch = start(environment, 'stdbuf', '-oL', 'ibv_asyncwatch');
-        // Before that it only looks for the device, and would find none.
-        await expect.poll(() => watch.output).toContain('async event FD');
-        await daemon.end('SIGKILL');
-        const { late, output } = await watch.end();
-        expect(late, output).toBe(false);
-        expect(output).toContain('IBV_EVENT_DEVICE_FATAL');
-      } finally {
-        await daemon.clean();
-      }
+      onTestFinished(() => daemon.clean());
+      const environment = await shimEnvironment(daemon.socketPath);
+      const watch = start(environment, 'stdbuf', '-oL', 'ibv_asyncwatch');
+      // Before that it only looks for the device, and would find none.
+      await expect.poll(() => watch.output).toContain('async event FD');
+      await daemon.end('SIGKILL');
+      const { late, output } = await watch.end();
+      expect(late, output).toBe(false);
+      expect(output).toContain('IBV_EVENT_DEVICE_FATAL');
     });
   },
 );

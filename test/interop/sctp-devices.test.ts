@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { CMEventType } from '#contract/verbs/enums';
 import type { HostCmEvent, HostId } from '#daemon/host/host-id';
 import { SCTP } from '#daemon/host/sctp/sctp-carrier';
@@ -195,24 +195,21 @@ describeWith(['sctp', 'rdma-programs'], 'two daemons with a device of SCTP each'
     start(at, 'rping', '-s', '-a', B, '-C', '1000000', '-p', '7199');
     const devices = [{ name: 'a', addresses: [A], lowerLayer: 'sctp' as const }];
     const node = new RnicNode({ carriers: [SCTP], devices });
-    try {
-      let event: HostCmEvent;
-      let id: HostId;
-      do {
-        id = await node.connect(node.channel(), { address: B, port: 7199 });
-        await until('an answer', () => node.eventsOf(id).length > 0);
-        event = await node.event(id);
-      } while (event.type === CMEventType.rejected);
-      expect(event.type).toBe(CMEventType.established);
-      await daemon.kill();
-      await until('the end', () => node.eventsOf(id).length > 0);
-      expect(await node.event(id)).toMatchObject({
-        type: CMEventType.disconnected,
-        error: 'ECONNRESET',
-      });
-    } finally {
-      await node.host.close();
-    }
+    onTestFinished(() => node.host.close());
+    let event: HostCmEvent;
+    let id: HostId;
+    do {
+      id = await node.connect(node.channel(), { address: B, port: 7199 });
+      await until('an answer', () => node.eventsOf(id).length > 0);
+      event = await node.event(id);
+    } while (event.type === CMEventType.rejected);
+    expect(event.type).toBe(CMEventType.established);
+    await daemon.kill();
+    await until('the end', () => node.eventsOf(id).length > 0);
+    expect(await node.event(id)).toMatchObject({
+      type: CMEventType.disconnected,
+      error: 'ECONNRESET',
+    });
   });
 
   it('do not start at one address: the UDP port belongs to the first', async () => {

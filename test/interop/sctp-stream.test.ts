@@ -1,5 +1,5 @@
 /** DDP and RDMAP over associations of libusrsctp: two streams of the engine, both in this process. */
-import { afterEach, expect, it } from 'vitest';
+import { afterEach, expect, it, onTestFinished } from 'vitest';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { NO_BYTES } from '../support/hex.ts';
 import { describeWith } from '../support/prerequisites.ts';
@@ -91,13 +91,10 @@ describeWith(['sctp'], 'DDP over SCTP by libusrsctp', () => {
       copies: prng.oneIn(50) ? 0 : prng.oneIn(50) ? 2 : 1,
       late: prng.oneIn(5),
     }));
-    try {
-      const { a, b } = await exchange(await rig.pair(rig.between));
-      expect(network.lost + network.late).toBeGreaterThan(0);
-      // Unless messages overtook each other, the resequencer had nothing to do.
-      expect(a.heldMost + b.heldMost).toBeGreaterThan(0);
-    } finally {
-      network.close();
-    }
+    onTestFinished(() => network.close());
+    const { a, b } = await exchange(await rig.pair(rig.between));
+    expect(network.lost + network.late).toBeGreaterThan(0);
+    // Unless messages overtook each other, the resequencer had nothing to do.
+    expect(a.heldMost + b.heldMost).toBeGreaterThan(0);
   });
 });

@@ -6,7 +6,7 @@
  * next to siw, since the proxy cuts segments anew and siw fails a good CRC whose trailer is cut.
  */
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { CommandFolder, type RunningCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { patience } from '../support/patience.ts';
@@ -136,21 +136,18 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
 
     it('ready-to-receive: both offer peer-to-peer, and either end may be first', async () => {
       await guest.setSiw({ mpaVersion: 2, crcRequired: false, peerToPeer: true });
-      try {
-        for (const rtrKinds of [0x8000, 0x4000, 0xc000]) {
-          await guest.setSiw({ rtrKinds });
-          const server = await kernelServer('-V');
-          const client = await ourClient(['-V', '-C', '20', '--embedded', '--no-crc']);
-          expect(client.status, client.output).toBe(0);
-          expect((await endOf(server)).status).toBe(0);
-          const port = await freePort();
-          const ours = await ourServer(port, ['--embedded', '--no-crc']);
-          const theirs = await kernelClient(port, '-V -C 20');
-          expect(theirs.status, theirs.output).toBe(0);
-          expect((await endOfCommand(ours)).status).toBe(0);
-        }
-      } finally {
-        await guest.setSiw({ peerToPeer: false, rtrKinds: 0xc000 });
+      onTestFinished(() => guest.setSiw({ peerToPeer: false, rtrKinds: 0xc000 }));
+      for (const rtrKinds of [0x8000, 0x4000, 0xc000]) {
+        await guest.setSiw({ rtrKinds });
+        const server = await kernelServer('-V');
+        const client = await ourClient(['-V', '-C', '20', '--embedded', '--no-crc']);
+        expect(client.status, client.output).toBe(0);
+        expect((await endOf(server)).status).toBe(0);
+        const port = await freePort();
+        const ours = await ourServer(port, ['--embedded', '--no-crc']);
+        const theirs = await kernelClient(port, '-V -C 20');
+        expect(theirs.status, theirs.output).toBe(0);
+        expect((await endOfCommand(ours)).status).toBe(0);
       }
     });
   });

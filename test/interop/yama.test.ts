@@ -3,7 +3,7 @@
  * as Ubuntu's and Fedora's do. The guest's kernel has Yama; programs, daemon and `doctor` run there.
  */
 import { join } from 'node:path';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import type { ClientStatus } from '#contract/protocol/ipc-admin';
 import type { DoctorReport } from '#daemon/cli/doctor';
 import { patience, TEST_MS } from '../support/patience.ts';
@@ -94,19 +94,16 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
 
     it(`rping verifies what it got, by ${tier}`, async () => {
       const pings = guest.run(pairOf(PORT, RPING, '-s -C 60', '-c -C 60'));
-      try {
-        // Polling faster takes the processor that the programs need to get that far.
-        const patience = { interval: 700 };
-        await expect.poll(async () => (await holders()).length, patience).toBe(2);
-        for (const { uid, usage } of await holders()) {
-          expect(uid).toBe(65534);
-          expect(Object.keys(usage.tiers)).toEqual([tier]);
-          expect(usage.tierReasons[tier]).toMatch(reason);
-        }
-        expect(await pings.exit, pings.output).toBe(0);
-      } finally {
-        pings.kill();
+      onTestFinished(() => pings.kill());
+      // Polling faster takes the processor that the programs need to get that far.
+      const patience = { interval: 700 };
+      await expect.poll(async () => (await holders()).length, patience).toBe(2);
+      for (const { uid, usage } of await holders()) {
+        expect(uid).toBe(65534);
+        expect(Object.keys(usage.tiers)).toEqual([tier]);
+        expect(usage.tierReasons[tier]).toMatch(reason);
       }
+      expect(await pings.exit, pings.output).toBe(0);
     });
 
     it(

@@ -8,7 +8,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { NfsRig, name, WAYS } from '#test/support/nfs-rig';
 import { MountStatus, Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
 
@@ -57,12 +57,9 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
 
     it('of another run are stale', async () => {
       const other = new NfsRig({}, undefined, calls);
-      try {
-        const outcome = await rig.call('getattr', await other.mount());
-        expect(outcome.status).toBe(Nfs3Status.stale);
-      } finally {
-        other.clean();
-      }
+      onTestFinished(() => other.clean());
+      const outcome = await rig.call('getattr', await other.mount());
+      expect(outcome.status).toBe(Nfs3Status.stale);
     });
 
     it('of a file that a local user removed or replaced are stale', async () => {
