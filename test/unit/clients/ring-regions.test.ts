@@ -1,6 +1,6 @@
 import { fstatSync } from 'node:fs';
 import fc from 'fast-check';
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import type { SharedAllocation } from '#daemon/clients/objects/client-memory';
 import { FreeSpace } from '#daemon/clients/objects/free-space';
 import { RingRegions } from '#daemon/clients/objects/ring-regions';
@@ -8,6 +8,12 @@ import { RingRegions } from '#daemon/clients/objects/ring-regions';
 const KIB = 1024;
 const MIB = 1024 * KIB;
 const BLOCK_BYTES = 512;
+
+let regions: ReturnType<typeof regionsOf>;
+
+beforeEach(() => {
+  regions = regionsOf();
+});
 
 describe('free space', () => {
   it('gives parts that never overlap, and is one part again when all are back', () => {
@@ -55,7 +61,6 @@ describe('free space', () => {
 
 describe('the rings of a client', () => {
   it('share one file, each on its own cache lines', () => {
-    const regions = regionsOf();
     const rings = [100, 5000, 64, 1].map((length) => made(regions, length));
     expect(new Set(rings.map(({ mapping }) => mapping.token)).size).toBe(1);
     expect(rings.map(({ mapping }) => mapping.within?.offset)).toEqual([0, 128, 5184, 5248]);
@@ -65,7 +70,6 @@ describe('the rings of a client', () => {
   });
 
   it('begin with zeros where an earlier one or the client has written', () => {
-    const regions = regionsOf();
     const first = made(regions, 256);
     made(regions, 64);
     first.view.fill(7);
@@ -77,7 +81,6 @@ describe('the rings of a client', () => {
   });
 
   it('are released once, however often release is called', () => {
-    const regions = regionsOf();
     const first = made(regions, 64);
     first.release();
     const second = made(regions, 64);
@@ -88,7 +91,6 @@ describe('the rings of a client', () => {
   });
 
   it('continue in another file, twice as long, when one is full', () => {
-    const regions = regionsOf();
     const lengths = new Map<string, number>();
     for (let ring = 0; ring < 40; ring++) {
       const { token, within } = made(regions, 64 * KIB).mapping;
@@ -100,7 +102,6 @@ describe('the rings of a client', () => {
   });
 
   it('fill holes before a file is added, whatever the order in which they are released', () => {
-    const regions = regionsOf();
     const rings = Array.from({ length: 64 }, () => made(regions, 4 * KIB));
     expect(regions.count).toBe(1);
     const odd = rings.filter((_, index) => index % 2 === 1);
@@ -111,7 +112,6 @@ describe('the rings of a client', () => {
   });
 
   it('need memory of their own when they are long, or when there are too many files', () => {
-    const regions = regionsOf();
     expect(regions.create(4 * MIB + 1)).toBeUndefined();
     expect(regions.count).toBe(0);
     const rings: (SharedAllocation | undefined)[] = [];
@@ -125,7 +125,6 @@ describe('the rings of a client', () => {
   });
 
   it('give their pages back once more than 1 MiB is unused, but for those of neighbours', () => {
-    const regions = regionsOf();
     const rings = Array.from({ length: 600 }, () => made(regions, 4 * KIB));
     for (const { view } of rings) view.fill(1);
     const tokens = [...new Set(rings.map(({ mapping }) => mapping.token))];
@@ -144,7 +143,6 @@ describe('the rings of a client', () => {
   });
 
   it('leave no descriptor and no written byte behind', () => {
-    const regions = regionsOf();
     const ring = made(regions, 64);
     const { view, mapping } = ring;
     view.fill(1);

@@ -1,5 +1,5 @@
 /** Commands on connection ids: rdma_cm's states, errno and limits. */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CMEventType } from '#contract/verbs/enums';
 import type { CmEndpoint, CmId } from '#daemon/iwarp/cm/cm-id';
 import { CmRig, device, FakeQP, NO_WISHES, PEER, REQUEST } from '#test/support/cm-rig';
@@ -9,6 +9,12 @@ const LOCAL = { address: '10.0.0.1', port: 4791 };
 function fails(code: string): unknown {
   return expect.objectContaining({ name: 'VerbsError', code });
 }
+
+let rig: CmRig;
+
+beforeEach(() => {
+  rig = new CmRig();
+});
 
 describe('bind', () => {
   it('accepts an address and port, and picks a port for 0', () => {
@@ -84,7 +90,6 @@ describe('bind', () => {
 
 describe('resolve', () => {
   it('finds device and source, reserves the port and reports success', () => {
-    const rig = new CmRig();
     const id = rig.manager.createId(undefined);
     rig.manager.resolveAddr(id, PEER, undefined);
     expect(rig.drain()).toEqual([CMEventType.addrResolved]);
@@ -120,7 +125,6 @@ describe('resolve', () => {
   });
 
   it('treats the wildcard as this host', () => {
-    const rig = new CmRig();
     const id = rig.manager.createId(undefined);
     rig.manager.resolveAddr(id, { address: '0.0.0.0', port: 9 }, undefined);
     expect(id.peerAddress).toEqual({ address: '127.0.0.1', port: 9 });
@@ -147,7 +151,6 @@ describe('resolve', () => {
   });
 
   it('needs no port, but connecting does', () => {
-    const rig = new CmRig();
     const id = rig.manager.createId(0);
     rig.manager.resolveAddr(id, { ...PEER, port: 0 }, undefined);
     rig.manager.resolveRoute(id);
@@ -233,7 +236,6 @@ describe('wrong states', () => {
   );
 
   it.each(table)('$name on a $state id changes nothing', ({ state, make, command }) => {
-    const rig = new CmRig();
     const id = make(rig);
     const before = id.state;
     const code = state === 'destroyed' ? 'ENOENT' : 'EINVAL';
@@ -245,7 +247,6 @@ describe('wrong states', () => {
 
 describe('connect and accept', () => {
   it('pass the wishes of consumer and device to the stream', () => {
-    const rig = new CmRig();
     const wire = { mpaRevision: 1, crc: false, markers: true, fpduSize: 1000 } as const;
     rig.initiating(new FakeQP(), { wire, initiatorDepth: 3, privateData: new Uint8Array(512) });
     expect(rig.stream.options).toMatchObject({
@@ -280,7 +281,6 @@ describe('connect and accept', () => {
   });
 
   it('refuse a QP that has a stream or is about to get one', () => {
-    const rig = new CmRig();
     const { qp } = rig.dialing();
     const second = rig.resolved();
     const connect = () => rig.manager.connect(second, qp, NO_WISHES, rig.now);
@@ -290,7 +290,6 @@ describe('connect and accept', () => {
   });
 
   it('accept limits private data by the kind of Request, and keeps the request open', () => {
-    const rig = new CmRig();
     const { id, endpoint } = rig.requested();
     const accept = (bytes: number): void =>
       rig.manager.accept(
@@ -311,7 +310,6 @@ describe('connect and accept', () => {
   });
 
   it('accept passes on the QP’s error, and the request stays open', () => {
-    const rig = new CmRig();
     const { id, endpoint } = rig.requested();
     const qp = new FakeQP();
     qp.refusal = 'EINVAL';
@@ -341,7 +339,6 @@ describe('limits', () => {
   });
 
   it('backlog: the request beyond it is rejected, an answer makes room', () => {
-    const rig = new CmRig();
     const listener = rig.listening(2);
     const first = rig.requested(listener);
     rig.requested(listener);

@@ -1,5 +1,5 @@
 /** Reads and atomics: one stream against literal bytes, as requester and as responder. */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { hexOf } from '#test/support/hex';
 import { ModelUser } from '#test/support/model-user';
 import { pattern } from '#test/support/pattern';
@@ -31,9 +31,14 @@ function controlOf(ulpdu: string | undefined): string | undefined {
   return ulpdu?.slice(0, 4) === '4147' ? ulpdu.slice(36, 44) : undefined;
 }
 
+let user: ModelUser;
+
+beforeEach(() => {
+  user = new ModelUser();
+});
+
 describe('a requester', () => {
   it('sends the Read Request [RDMAP-4.4-01, RDMAP-5.2.1-01, RDMAP-5.2.1-06, RDMAP-3.2-04, RDMAP-4.1-09]', () => {
-    const user = new ModelUser();
     user.read(4096, [0x55667788, 0x2000], [0x11223344, 0x1000]);
     const peer = LiteralPeer.ofInitiator({}, user);
     expect(peer.take()).toEqual([
@@ -131,7 +136,6 @@ describe('a requester', () => {
   });
 
   it('requests beyond ORD wait, and so do all after them [RDMAP-6.1-03, RDMAP-5.5-09, RDMAP-6.1-02]', () => {
-    const user = new ModelUser();
     user.register(0x11223344, 0x1000, 0x1000);
     for (let i = 0; i < 3; i++) user.read(1, [0x55667788, 0x2000], [0x11223344, 0x1000]);
     user.send(new Uint8Array(1));
@@ -144,7 +148,6 @@ describe('a requester', () => {
   });
 
   it('a Send after a Read is not held back [RDMAP-5.5-08, RDMAP-5.5-01]', () => {
-    const user = new ModelUser();
     user.read(1, [0x55667788, 0x2000], [0x11223344, 0x1000]);
     user.send(Uint8Array.of(0x41));
     const peer = LiteralPeer.ofInitiator({}, user);
@@ -152,7 +155,6 @@ describe('a requester', () => {
   });
 
   it('sends Atomic Requests [RDMAPX-5.2.1-01, RDMAPX-5.2.1-02, RDMAPX-5.2.1-06, RDMAPX-5-04, RDMAPX-5.2.1-08]', () => {
-    const user = new ModelUser();
     user.read(0, [0, 0], [0, 0]);
     user.fetchAdd(1n, 0x11223344, 0x1008);
     user.compareSwap(1n, 0xaan, 0x11223344, 0x1008);
@@ -205,7 +207,6 @@ describe('a requester', () => {
   });
 
   it('an atomic completes with its Response, and never without [RDMAPX-5.4-01]', () => {
-    const user = new ModelUser();
     user.fetchAdd(1n, 0x11223344, 0x1008);
     const peer = LiteralPeer.ofInitiator({}, user);
     peer.run().finish();
@@ -216,7 +217,6 @@ describe('a requester', () => {
   });
 
   it('Reads and atomics share ORD [RDMAPX-5.2-01, RDMAPX-5.2.2-04]', () => {
-    const user = new ModelUser();
     user.fetchAdd(1n, 0x11223344, 0x1008);
     user.read(0, [0, 0], [0, 0]);
     user.fetchAdd(1n, 0x11223344, 0x1008);
@@ -337,7 +337,6 @@ describe('a responder', () => {
   });
 
   it('answers an Atomic Request [RDMAPX-5.2.2-01, RDMAPX-5.2.2-02, RDMAPX-5.2.1-09, RDMAPX-5.2.1-12]', () => {
-    const user = new ModelUser();
     const memory = user.register(0x11223344, 64, 0x1000);
     memory[8] = 0x2a;
     const peer = LiteralPeer.ofResponder({}, user);
@@ -356,7 +355,6 @@ describe('a responder', () => {
   });
 
   it('ignores unused fields [RDMAPX-5.2.1-03, RDMAPX-4.1-03, RDMAPX-5.2.1-06]', () => {
-    const user = new ModelUser();
     user.register(0x11223344, 64, 0x1000);
     user.register(0xcafe0001, 64);
     user.postReceive(64);
@@ -373,7 +371,6 @@ describe('a responder', () => {
   });
 
   it('Reads and atomics in order [RDMAPX-7-05, RDMAPX-5.2.1-11, RDMAPX-5.2.2-07, RDMAPX-5.4-04]', () => {
-    const user = new ModelUser();
     user.register(0x11223344, 64, 0x1000);
     const peer = LiteralPeer.ofResponder({}, user);
     const read = (msn: number): string =>
@@ -403,7 +400,6 @@ describe('a responder', () => {
   });
 
   it('Reads and atomics share IRD [RDMAPX-5.2.2-03]', () => {
-    const user = new ModelUser();
     user.register(0x11223344, 64, 0x1000);
     user.stallSource = Number.POSITIVE_INFINITY;
     const peer = LiteralPeer.ofResponder({ ird: 2 }, user);
