@@ -1,4 +1,4 @@
-import { writeFileSync } from 'node:fs';
+import { rmSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
@@ -41,6 +41,7 @@ describe('the option http', () => {
     expect(parsed({ tokenFile: file })?.token).toEqual(token);
     writeFileSync(file, '\n');
     expect(() => parsed({ tokenFile: file })).toThrow(`the token file '${file}' is empty`);
+    rmSync(file);
     expect(() => parsed({ tokenFile: file })).toThrow(
       `cannot read the token file ${file} (ENOENT)`,
     );
