@@ -102,7 +102,7 @@ describe('the transport header', () => {
   it.each(GOLDEN)('%s: cut at any byte, is refused', (_name, _header, hex) => {
     const bytes = bytesOf(hex);
     for (let length = 0; length < bytes.length; length++) {
-      expect(parseTransportHeader(bytes.subarray(0, length))).toHaveProperty('fault');
+      expect(parseTransportHeader(bytes.subarray(0, length))).toHaveProperty('error');
     }
   });
 
