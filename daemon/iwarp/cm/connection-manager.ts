@@ -244,7 +244,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 
   /** Closes gracefully. Does nothing on a connection that has ended; EINVAL without one. */
   disconnect(id: CmId, now: Micros): void {
-    if (id.wasConnected) return;
+    if (id.state === 'closed' && id.wasConnected) return;
     id.expect('connection');
     const { endpoint } = id;
     if (endpoint?.phase === 'closing') return;

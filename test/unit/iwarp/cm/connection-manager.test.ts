@@ -2,7 +2,16 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { CMEventType } from '#contract/verbs/enums';
 import type { CmEndpoint, CmId } from '#daemon/iwarp/cm/cm-id';
-import { CmRig, device, FakeQP, NO_WISHES, PEER, REQUEST } from '#test/support/cm-rig';
+import {
+  CLOSED,
+  CmRig,
+  device,
+  ESTABLISHED,
+  FakeQP,
+  NO_WISHES,
+  PEER,
+  REQUEST,
+} from '#test/support/cm-rig';
 
 const LOCAL = { address: '10.0.0.1', port: 4791 };
 
@@ -228,6 +237,16 @@ describe('wrong states', () => {
       },
       [],
     ],
+    'destroyed, once connected': [
+      (rig) => {
+        const { id, endpoint } = rig.initiating();
+        rig.emit(endpoint, ESTABLISHED);
+        rig.emit(endpoint, CLOSED);
+        rig.manager.destroy(id, rig.now);
+        return id;
+      },
+      [],
+    ],
   };
   const table = Object.entries(makers).flatMap(([state, [make, legal]]) =>
     Object.entries(commands)
@@ -238,7 +257,7 @@ describe('wrong states', () => {
   it.each(table)('$name on a $state id changes nothing', ({ state, make, command }) => {
     const id = make(rig);
     const before = id.state;
-    const code = state === 'destroyed' ? 'ENOENT' : 'EINVAL';
+    const code = state.startsWith('destroyed') ? 'ENOENT' : 'EINVAL';
     expect(() => command(rig, id)).toThrow(fails(code));
     expect(id.state).toBe(before);
     expect(rig.drain()).toEqual([]);
