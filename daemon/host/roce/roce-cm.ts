@@ -498,8 +498,8 @@ export class RoceCm {
         return;
       case 'disconnected':
         this.#driver.release(roce, now);
-        this.#end(id, roce, event.timedOut ? 'ETIMEDOUT' : undefined, 'disconnected');
         roce.enter('closed');
+        this.#end(id, roce, event.timedOut ? 'ETIMEDOUT' : undefined, 'disconnected');
         return;
       case 'timewait-exit':
         roce.enter('closed');
@@ -588,12 +588,11 @@ export class RoceCm {
     const { qp } = roce;
     const wasUp = qp !== undefined && this.#driver.isUp(qp);
     this.#driver.release(roce, now);
+    roce.enter('closed');
     if (wasUp && !roce.passive) {
       this.#end(id, roce, 'ECONNRESET', `the peer abandoned the connection (reason ${reason})`);
-      roce.enter('closed');
       return;
     }
-    roce.enter('closed');
     const refused = reason === RejectReason.invalidServiceId;
     this.#report(id, CMEventType.rejected, {
       error: refused ? 'ECONNREFUSED' : 'ECONNRESET',

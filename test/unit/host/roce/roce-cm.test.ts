@@ -182,6 +182,22 @@ describe('a connection that the host moves', () => {
     }
   });
 
+  it('may be destroyed by the owner that gets its end', () => {
+    for (const end of ['dialer', 'acceptor'] as const) {
+      const world = new CmWorld();
+      const ids = world.connected();
+      const ended: HostId[] = [];
+      world.host.onCmEvent = (id) => {
+        ended.push(id);
+        world.cm.destroy(id);
+      };
+      world.cm.disconnect(ids[end]);
+      world.run(SECOND);
+      expect(new Set(ended)).toEqual(new Set([ids.dialer, ids.acceptor]));
+      expect(ended.map(({ state }) => state)).toEqual(['destroyed', 'destroyed']);
+    }
+  });
+
   it('is rejected with data, and the queue pair may connect again', () => {
     world.listener();
     const active = world.initialised(0);
