@@ -250,6 +250,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     const nativeParameters = connectionParameters(qp, parameters);
     if (this.#life.state === 'resolved') {
       await this.#routeUnasked();
+      this.#expect('routed');
       qp.assertUsable();
       if (qp.connected) throw new VerbsError('EISCONN', 'the queue pair has a connection');
     }
@@ -375,6 +376,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   }
 
   #expectProgress(wanted: Progress): void {
+    this.assertUsable();
     // The caller is not at fault for what a peer did in the meantime.
     if (this.#onAnswered !== undefined && this.#life.state === 'closed') {
       throw new VerbsError('ECONNRESET', 'the peer went away');
