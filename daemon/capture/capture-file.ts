@@ -114,7 +114,8 @@ export class CaptureFileParser {
     const [source] = this.#interfaces;
     if (source === undefined || this.#left < PCAP_RECORD_BYTES) return undefined;
     const capturedBytes = this.#uint32(this.#at + 8);
-    if (capturedBytes > BLOCK_MAX_BYTES) throw this.#error(`a record of ${capturedBytes} bytes`);
+    if (capturedBytes > BLOCK_MAX_BYTES)
+      throw this.#error(`record too long: ${capturedBytes} bytes`);
     if (this.#left < PCAP_RECORD_BYTES + capturedBytes) return undefined;
     const seconds = BigInt(this.#uint32(this.#at));
     const units = BigInt(this.#uint32(this.#at + 4));
@@ -137,16 +138,16 @@ export class CaptureFileParser {
       if (type === Block.section) this.#takeByteOrder(start);
       const blockBytes = this.#uint32(start + 4);
       if (blockBytes < BLOCK_OVERHEAD_BYTES || blockBytes > BLOCK_MAX_BYTES) {
-        throw this.#error(`a block of ${blockBytes} bytes`);
+        throw this.#error(`invalid block length: ${blockBytes} bytes`);
       }
       if (this.#left < blockBytes) return undefined;
       if (this.#uint32(start + blockBytes - 4) !== blockBytes) {
-        throw this.#error('a block whose two lengths differ');
+        throw this.#error('the two lengths of the block differ');
       }
       const packet = this.#takeBlock(type, start + 8, start + blockBytes - 4);
       this.#at = start + blockBytes;
       // Blocks are padded to 4 bytes.
-      if (blockBytes % 4 !== 0) throw this.#error('a block that is not a multiple of 4 bytes long');
+      if (blockBytes % 4 !== 0) throw this.#error('the block length is not a multiple of 4');
       if (packet !== undefined) return packet;
     }
     return undefined;
@@ -155,7 +156,7 @@ export class CaptureFileParser {
   #takeByteOrder(start: number): void {
     if (this.#view.getUint32(start + 8, true) === BYTE_ORDER_MAGIC) this.#littleEndian = true;
     else if (this.#view.getUint32(start + 8) === BYTE_ORDER_MAGIC) this.#littleEndian = false;
-    else throw this.#error('a section without a byte order');
+    else throw this.#error('the section has no byte-order magic');
     this.#interfaces = [];
   }
 
@@ -174,8 +175,9 @@ export class CaptureFileParser {
   }
 
   #takeInterface(start: number, end: number): void {
-    if (end - start < 8) throw this.#error('an interface without a description');
-    if (this.#interfaces.length >= INTERFACES_MAX) throw this.#error('too many interfaces');
+    if (end - start < 8) throw this.#error('the interface block is too short');
+    if (this.#interfaces.length >= INTERFACES_MAX)
+      throw this.#error(`more than ${INTERFACES_MAX} interfaces`);
     this.#interfaces.push({
       linkType: this.#uint16(start),
       snapBytes: this.#uint32(start + 4),
@@ -198,12 +200,12 @@ export class CaptureFileParser {
   }
 
   #enhancedPacket(start: number, end: number): CapturedPacket {
-    if (end - start < 20) throw this.#error('a packet without a header');
+    if (end - start < 20) throw this.#error('the packet block is too short');
     const source = this.#interfaces[this.#uint32(start)];
-    if (source === undefined) throw this.#error('a packet of an interface that is not described');
+    if (source === undefined) throw this.#error('the packet names an unknown interface');
     const units = (BigInt(this.#uint32(start + 4)) << 32n) | BigInt(this.#uint32(start + 8));
     const capturedBytes = this.#uint32(start + 12);
-    if (capturedBytes > end - start - 20) throw this.#error('a packet longer than its block');
+    if (capturedBytes > end - start - 20) throw this.#error('the packet is longer than its block');
     return {
       timeNanos: (units * NANOS) / source.unitsPerSecond,
       linkType: source.linkType,
@@ -214,8 +216,8 @@ export class CaptureFileParser {
 
   #simplePacket(start: number, end: number): CapturedPacket {
     const [source] = this.#interfaces;
-    if (source === undefined) throw this.#error('a packet of an interface that is not described');
-    if (end - start < 4) throw this.#error('a packet without a header');
+    if (source === undefined) throw this.#error('the packet names an unknown interface');
+    if (end - start < 4) throw this.#error('the packet block is too short');
     const originalBytes = this.#uint32(start);
     const limit = source.snapBytes === 0 ? originalBytes : source.snapBytes;
     const capturedBytes = Math.min(originalBytes, limit, end - start - 4);

@@ -6,14 +6,15 @@ import type { LinkAddresses } from './capture-tap.ts';
 /** Decodes the body of an `opened` or `skipped` record. Throws `IpcFormatError`. */
 export function linkAddresses(body: Uint8Array): LinkAddresses {
   const value: unknown = decodeValue(body);
-  if (!isLinkAddresses(value)) throw new IpcFormatError('a link without its ends');
+  if (!isLinkAddresses(value)) throw new IpcFormatError('the record of a link lacks its addresses');
   return value;
 }
 
 /** Decodes the body of a `joined` record. Throws `IpcFormatError`. */
 export function linkQueuePairs(body: Uint8Array): LinkQueuePairs {
   const value: unknown = decodeValue(body);
-  if (!isLinkQueuePairs(value)) throw new IpcFormatError('a link without its queue pairs');
+  if (!isLinkQueuePairs(value))
+    throw new IpcFormatError('the record of a link lacks its queue pairs');
   return value;
 }
 

@@ -89,39 +89,39 @@ describe('capture files', () => {
     [
       'a record of 4 GiB',
       concat(PCAP_LITTLE, bytesOf('00000000 00000000 ffffffff ffffffff')),
-      'a record of 4294967295 bytes at byte 43',
+      'record too long: 4294967295 bytes at byte 43',
     ],
     [
       'a block shorter than its head',
       bytesOf(`${SECTION_LITTLE} 01000000 08000000 08000000`),
-      'a block of 8 bytes at byte 28',
+      'invalid block length: 8 bytes at byte 28',
     ],
     [
       'a block that is too long',
       bytesOf(`${SECTION_LITTLE} 01000000 04000001 00000000`),
-      `a block of ${BLOCK_MAX_BYTES + 4} bytes at byte 28`,
+      `invalid block length: ${BLOCK_MAX_BYTES + 4} bytes at byte 28`,
     ],
     [
       'a block whose lengths differ',
       bytesOf(`${SECTION_LITTLE} 05000000 10000000 deadbeef 14000000`),
-      'a block whose two lengths differ at byte 28',
+      'the two lengths of the block differ at byte 28',
     ],
     [
       'a section without a byte order',
       bytesOf('0a0d0d0a 1c000000 00000000 0100 0000 ffffffffffffffff 1c000000'),
-      'a section without a byte order at byte 0',
+      'the section has no byte-order magic at byte 0',
     ],
     [
       'a packet of no interface',
       bytesOf(`${SECTION_LITTLE} ${PACKET_LITTLE}`),
-      'a packet of an interface that is not described at byte 28',
+      'the packet names an unknown interface at byte 28',
     ],
     [
       'a packet longer than its block',
       bytesOf(
         `${SECTION_LITTLE} ${INTERFACE_LITTLE} 06000000 24000000 00000000 00000000 00000000 05000000 05000000 61626300 24000000`,
       ),
-      'a packet longer than its block at byte 48',
+      'the packet is longer than its block at byte 48',
     ],
   ])('are refused with the place of the fault: %s', (_, file, message) => {
     expect(() => packetsOf(file)).toThrow(CaptureError);
