@@ -18,7 +18,7 @@ interface BenchDaemonOptions {
   readonly devices?: readonly string[];
   /** Kind of its device. Default: iWARP over TCP. */
   readonly kind?: 'roce' | 'sctp' | undefined;
-  /** Where it writes a CPU profile when it stops; undefined: nowhere. */
+  /** Folder for a CPU profile, written when it stops. Default: no profile. */
   readonly profileFolder?: string | undefined;
   readonly http?: boolean;
   /** Whether it collects garbage on request. */
@@ -98,7 +98,7 @@ export class BenchDaemon {
     const child = this.#child;
     await new Promise<void>((resolve, reject) => {
       const timer = setTimeout(() => {
-        reject(new CommandFailure("the bench's daemon does not collect its garbage"));
+        reject(new CommandFailure("the bench's daemon did not collect its garbage in time"));
       }, COLLECT_TIMEOUT_MS);
       child.once('message', () => {
         clearTimeout(timer);
@@ -123,7 +123,7 @@ export class BenchDaemon {
   async http(): Promise<{ readonly url: string; readonly headers: Record<string, string> }> {
     const { http } = await queryDaemon('status', {}, { socketPath: this.socketPath });
     if (http?.tokenFile === undefined) {
-      throw new CommandFailure('the daemon of the bench has no HTTP');
+      throw new CommandFailure("the bench's daemon does not serve HTTP");
     }
     const token = readFileSync(http.tokenFile, 'utf8').trim();
     return { url: http.url, headers: { authorization: `Bearer ${token}` } };
@@ -154,14 +154,14 @@ async function untilReady(child: ChildProcess): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     const timer = setTimeout(() => reject(failure('was not ready in time')), READY_TIMEOUT_MS);
     const failure = (what: string) =>
-      new CommandFailure(`the bench's daemon ${what}: ${errors.trim() || 'it said nothing'}`);
+      new CommandFailure(`the bench's daemon ${what}: ${errors.trim() || 'no output'}`);
     child.stdout?.once('data', () => {
       clearTimeout(timer);
       resolve();
     });
     child.once('exit', (code) => {
       clearTimeout(timer);
-      reject(failure(`ended with status ${code}`));
+      reject(failure(`exited with status ${code}`));
     });
   });
 }

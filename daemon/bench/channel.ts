@@ -61,7 +61,7 @@ export class BenchWorker<M extends WorkerMethods> {
     this.#child.on('message', (message) => this.#handleMessage(message));
     this.#child.on('error', (error) => this.#fail(error));
     this.#child.on('exit', (code, signal) => {
-      this.#fail(new Error(`${label} ended early (${signal ?? `status ${code}`})`));
+      this.#fail(new Error(`${label} exited early (${signal ?? `status ${code}`})`));
     });
   }
 
@@ -124,7 +124,7 @@ async function answer(methods: WorkerMethods, call: Call): Promise<void> {
   let reply: Reply;
   try {
     const method = Object.hasOwn(methods, call.method) ? methods[call.method] : undefined;
-    if (method === undefined) throw new Error(`there is no method ${call.method}`);
+    if (method === undefined) throw new Error(`unknown method ${call.method}`);
     reply = { call: call.call, result: await method(call.argument as never) };
   } catch (error) {
     reply = { call: call.call, error: failureText(error) };

@@ -15,7 +15,7 @@ const ROUND_BYTES = 256 << 20;
 let engine: CrcEngine | undefined;
 
 /**
- * The baselines of the limit: CRC alone, copy alone, and the limit, with `aim` as the part to reach. They
+ * The baselines of the limit: CRC alone, copy alone, and the limit, of which `aim` is to be reached. They
  * follow raw TCP, the first baseline of their measurement.
  */
 export function oneCoreBaselines(aim: number): readonly Baseline[] {
@@ -30,7 +30,7 @@ export function oneCoreBaselines(aim: number): readonly Baseline[] {
   ];
 }
 
-/** The rate of doing all of these one after the other for every byte. */
+/** The rate if every byte takes all of these steps in turn. */
 function limitOf(rates: readonly number[]): number {
   return 1 / rates.reduce((sum, rate) => sum + 1 / rate, 0);
 }

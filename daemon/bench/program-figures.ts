@@ -9,7 +9,7 @@ const PINGPONG_FIELDS = 8;
 
 /** The end of a program's output. */
 export function tail(output: string): string {
-  return output.trim().slice(-COMPLAINT_LENGTH) || 'it said nothing';
+  return output.trim().slice(-COMPLAINT_LENGTH) || 'no output';
 }
 
 /**

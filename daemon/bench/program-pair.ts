@@ -1,6 +1,6 @@
 /**
- * Unmodified programs as a load: both ends run under `iwarpd run`, on separate daemons or on one, or
- * without a daemon, for a peer. perftest's programs spin while they wait, so on few cores they take
+ * Runs unmodified programs as a load: both ends under `iwarpd run`, on one daemon or two, or without
+ * a daemon, to measure a peer. perftest's programs spin while they wait, so on few cores they take
  * processor time from the daemons.
  */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
@@ -15,7 +15,7 @@ import { perftestFigures, tail } from './program-figures.ts';
 const PROGRAM_TIMEOUT_MS = 60_000;
 const LISTEN_TIMEOUT_MS = 15_000;
 const LISTEN_POLL_MS = 20;
-/** Characters of a program's output to store: far more than any of them prints. */
+/** Maximum characters stored of a program's output: far more than any prints. */
 const OUTPUT_LENGTH_MAX = 1 << 20;
 /** Makes the kernel end a program without a daemon when the bench is killed. */
 const ENDS_WITH_BENCH = ['setpriv', '--pdeathsig', 'KILL', '--'];
@@ -54,7 +54,7 @@ export function peerObstacle(program: string, debian: string): string | undefine
 function missingProgram(program: string, debian: string): string | undefined {
   const { error } = spawnSync(program, ['--version'], { stdio: 'ignore', timeout: 5000 });
   const missing = error !== undefined && 'code' in error && error.code === 'ENOENT';
-  return missing ? `there is no ${program}: apt-get install ${debian}` : undefined;
+  return missing ? `${program} is not installed: apt-get install ${debian}` : undefined;
 }
 
 /** The programs of a run; they all end with it. */
@@ -102,7 +102,7 @@ export class ProgramGroup {
   }
 
   #start(place: ProgramPlace, words: readonly string[]): PlacedProgram {
-    if (this.#closed) throw new Error(`${words.join(' ')} was not started: the bench ends`);
+    if (this.#closed) throw new Error(`${words.join(' ')} was not started: the bench is ending`);
     const program = new PlacedProgram(place, words);
     this.#running.add(program);
     void program.ended.then(() => this.#running.delete(program));
@@ -160,7 +160,7 @@ class PlacedProgram {
     return new Error(`${this.#words.join(' ')} ${what}: ${tail(this.output)}`);
   }
 
-  /** Ends it if it is running; `run` forwards the signal. */
+  /** Sends it SIGTERM if it is running; `run` forwards the signal. */
   async kill(): Promise<void> {
     if (!this.over) this.#child.kill('SIGTERM');
     await this.ended;
@@ -178,7 +178,7 @@ async function untilListening(port: number, server: PlacedProgram): Promise<void
   }
 }
 
-/** A table of the kernel's sockets; empty for a family that it lacks. */
+/** A table of the kernel's sockets; empty for an unsupported address family. */
 function tableOf(path: string): string {
   return existsSync(path) ? readFileSync(path, 'latin1') : '';
 }
@@ -189,6 +189,6 @@ async function freePort(address: string): Promise<number> {
   const place = server.address();
   server.close();
   await once(server, 'close');
-  if (place === null || typeof place === 'string') throw new Error('there is no free port');
+  if (place === null || typeof place === 'string') throw new Error('no free port');
   return place.port;
 }

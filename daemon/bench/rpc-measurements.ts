@@ -3,12 +3,12 @@ import type { Measurement } from './measurement.ts';
 import type { Rig } from './rig.ts';
 
 const NULL_DEPTH = 16;
-/** As many calls as our NFS client has outstanding; RDMA Writes use the whole send queue. */
+/** Outstanding calls, as many as our NFS client has. RDMA Writes use the whole send queue. */
 const BULK_DEPTH = 8;
 const BULK_BYTES = 1 << 20;
 /** A round has few calls, so V8 needs this many rounds to compile their path. */
 const BULK_WARM_UPS = 6;
-/** Relative to RDMA Write: every byte is copied once more, between page cache and registered memory. */
+/** Aim relative to RDMA Write: NFS copies each byte once more, from or to the page cache. */
 const NFS_AIM = 0.75;
 
 /**

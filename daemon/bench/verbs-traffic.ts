@@ -22,8 +22,8 @@ export interface BenchMemory {
 /** Bytes of the region that RDMA Writes read from and write to. */
 const REGION_BYTES = 4 * 1024 * 1024;
 /**
- * Bytes that writes use in turn. More than a processor's cache would measure memory, unlike the raw
- * TCP baseline, which uses one buffer again and again.
+ * Bytes that writes use in turn. If they exceeded the processor's cache, the result would measure
+ * memory, unlike that of raw TCP, which reuses one buffer.
  */
 export const WRITE_WINDOW_BYTES = 512 * 1024;
 /** Bytes of the largest message. */
@@ -38,7 +38,7 @@ const CREDIT_BATCH = 1024;
 const POLL_MAX = 256;
 /**
  * One of this many Sends of a ping-pong is signalled, as in other RDMA latency tests: the reply shows
- * that a Send arrived, and a completion for each would wake the client once more for nothing.
+ * that a Send arrived, and a completion for each would wake the client needlessly.
  */
 const SIGNAL_INTERVAL = 64;
 
@@ -102,7 +102,7 @@ export class VerbsTraffic {
     await this.#cq.close();
   }
 
-  /** Sends `count` RDMA Writes of `writeBytes`, `batch` per post, and waits until the twin has all. */
+  /** Sends `count` RDMA Writes of `writeBytes`, `batch` per post, and waits until all arrived. */
   async write(remote: BenchMemory, writeBytes: number, count: number, batch: number) {
     const places = Math.max(1, Math.min(batch, Math.floor(WRITE_WINDOW_BYTES / writeBytes)));
     const requests: SendWR[] = Array.from({ length: batch }, (_, index) => {
@@ -150,7 +150,7 @@ export class VerbsTraffic {
     }
   }
 
-  /** Sends `count` messages, `batch` per post, and waits until the twin has all. */
+  /** Sends `count` messages, `batch` per post, and waits until all arrived. */
   async sendStream(sizeBytes: number, count: number, batch: number): Promise<void> {
     const message = this.#message(sizeBytes);
     const requests: SendWR[] = Array.from({ length: batch }, (_, index) => ({

@@ -60,7 +60,7 @@ export class PcapngCapture implements CaptureTap {
     });
   }
 
-  /** Writes the end of the file; `droppedPackets` could not be recorded. */
+  /** Writes the end of the file, with the number of packets that could not be recorded. */
   finish(droppedPackets = 0): void {
     this.#writer.statistics(this.#nowMicros(), droppedPackets);
   }

@@ -1,9 +1,9 @@
 /**
  * Everything that one process emulates: devices, the connection manager, sockets and one timer.
  *
- * The owner of the host sets the three callbacks, calls commands of `cm` and of the objects of each
- * device's NIC, and after the latter `drain`. Nothing here throws out of a socket or timer event;
- * errors of peers are reported as events and notices.
+ * The owner sets the three callbacks, then calls `cm` and the objects of each device's NIC, with
+ * `drain` after each call into a NIC. Socket and timer events never throw: errors of peers are
+ * reported as events and notices.
  */
 import type { Micros } from '#base/time';
 import type { PhaseCount } from '#contract/protocol/control';
@@ -69,7 +69,7 @@ export interface RnicHostOptions {
   readonly crcEngine?: CrcEngine;
   /** Buffers of its connections. Default: its own pool. */
   readonly pool?: ChunkPool;
-  /** What one peer address may use of a turn; see `TURN_SHARE_BYTES`. */
+  /** Bytes per turn for one peer address; see `TURN_SHARE_BYTES`. */
   readonly turnShareBytes?: number;
 }
 
@@ -84,7 +84,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
   onAsync: (device: EmulatedDevice, event: HostAsyncEvent) => void = () => {};
   onCmEvent: (id: HostId, event: HostCmEvent) => void = () => {};
   onFailure: (device: EmulatedDevice, failure: HostFailure) => void = () => {};
-  /** Set by a daemon, whose programs may belong to several users. */
+  /** Set by a daemon, whose clients may belong to several users. */
   isSameUser: UserCheck = () => true;
   readonly clock: HostClock;
   readonly isolated: boolean;
@@ -128,7 +128,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     if (options.roce !== undefined) this.addRoceNetwork(options.roce);
   }
 
-  /** Carriers around the system's network: each has the ports of its devices' addresses. */
+  /** Carriers around the system's network, each for the addresses of its devices. */
   #carriers({ system, carriers = [], pool = new ChunkPool() }: RnicHostOptions): StreamCarrier[] {
     const tap = this.#observer.tap?.packets;
     const devices = this.devices.filter(({ transport }) => transport === 'iwarp');
@@ -167,7 +167,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     this.watchErrored();
   }
 
-  /** Checks the addresses of this machine, which RoCE devices may have as GIDs. */
+  /** Checks the addresses of this machine, which RoCE devices may use as GIDs. */
   checkAddresses(): void {
     this.#roce.checkAddresses();
   }
@@ -203,7 +203,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     this.#loop.close();
   }
 
-  /** Undefined if all were destroyed at once. */
+  /** Undefined if all were destroyed within this call. */
   #destroyIds(): Promise<void> | undefined {
     const destroyRest = (): Promise<void> | undefined => {
       const destroy = (id: HostId): void => this.cm.destroy(id);
@@ -241,12 +241,12 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     return 'error' in answer ? undefined : answer.address;
   }
 
-  /** Every connection that `wants` chooses, for `status`. */
+  /** The connections that `wants` selects, for `status`. */
   connections(wants: ConnectionChoice = () => true): readonly ConnectionStatus[] {
     return [...this.#iwarp.connections(wants), ...this.#roce.connections(wants)];
   }
 
-  /** Counts them by device and phase. */
+  /** The number of connections by device and phase. */
   connectionCounts(): PhaseCount[] {
     const counts = new ConnectionCounts();
     for (const side of this.#sides) {
@@ -271,7 +271,7 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     return this.devices.find(({ nic }) => nic.findQP(qp.qpn) === qp)?.name;
   }
 
-  /** How much waits or is kept between two turns, for simulations and tests. */
+  /** Counts of objects and pending work between two turns, for simulations and tests. */
   heldCounts() {
     let nicEffects = 0;
     let unsettledQPs = 0;
@@ -297,12 +297,12 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     };
   }
 
-  /** The same for connections between RoCE devices; undefined without such devices. */
+  /** These counts for connections between RoCE devices; undefined without such devices. */
   heldByRoce() {
     return this.#roce.heldCounts();
   }
 
-  /** Recounts everything, between two turns, for simulations and tests. Throws `InvariantError`. */
+  /** Recounts everything; for simulations and tests, between two turns. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     for (const { nic } of this.devices) nic.assertDeepInvariants();
     for (const side of this.#sides) side.assertDeepInvariants();

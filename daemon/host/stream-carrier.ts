@@ -1,4 +1,4 @@
-/** What carries iWARP connections: one carrier for each lower layer. */
+/** Carriers of iWARP connections, one for each lower layer. */
 import type {
   DeviceLowerLayer,
   DeviceTransport,
@@ -17,17 +17,17 @@ import type { HostSystem, Network } from './links/network.ts';
 
 export interface StreamCarrier {
   readonly lowerLayer: DeviceLowerLayer;
-  /** Has the ports of its devices' addresses, and the inner network's for all others. */
+  /** Serves the addresses of its devices, and passes all others to the inner network. */
   readonly network: Network;
   /** The lower layer of a new stream. */
   makeLayer(device: CmDevice, options: StreamOptions): LowerLayer;
   /** Finds frames in the output of a connection, for faults. */
   makeFrameReader(conduit: Conduit): FrameReader;
-  /** Undefined if the system has the connections and their packets. */
+  /** Undefined if the operating system manages connections and packets. */
   readonly associations?: Associations;
 }
 
-/** Connections of a lower layer, which streams share and outlive. */
+/** Connections of a lower layer. Streams may share one, and it may outlive them. */
 export interface Associations {
   /** Installs the faults of their packets. */
   setFaults(faults: readonly Fault[] | undefined): void;
@@ -41,24 +41,24 @@ export interface Associations {
   close(): void;
 }
 
-/** The part of a device's configuration that chooses its kind, and so what carries it. */
+/** The part of a device's configuration that chooses its kind, and so its carrier. */
 export interface KindChoice {
   /** Default: iWARP. */
   readonly transport?: DeviceTransport;
-  /** Lower layer of an iWARP device: what carries DDP. Default: TCP. */
+  /** Lower layer of an iWARP device, below DDP. Default: TCP. */
   readonly lowerLayer?: DeviceLowerLayer;
   /** The SCTP implementation, for `lowerLayer` SCTP. Default: libusrsctp. */
   readonly sctpTransport?: SctpTransportKind;
 }
 
-/** A device that is carried. */
+/** A device as its carrier sees it. */
 interface CarriedDevice {
   readonly name: string;
   readonly kind: { readonly choice: KindChoice };
   readonly cmDevice: CmDevice;
 }
 
-/** What a carrier gets from its host. */
+/** Options of a carrier, from its host. */
 export interface CarrierOptions {
   readonly system: HostSystem;
   /** The network of all other devices. */

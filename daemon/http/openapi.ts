@@ -51,7 +51,7 @@ const ERROR_SCHEMA: Json = {
       type: 'object',
       properties: {
         status: { type: 'integer' },
-        code: { type: 'string', description: 'Name of an errno, stable.' },
+        code: { type: 'string', description: 'Stable errno name.' },
         field: {
           type: 'string',
           description: 'The part of the request that is wrong, for example `query pid`.',

@@ -1,12 +1,12 @@
 /**
- * Queues reasons for programs that asked for them, until their next reply. By process, since some
- * reasons (for a completion in error, an event) belong to no request.
+ * Queues reasons for programs that asked for them, until their next reply. There is one queue per
+ * process, since reasons for completions in error and events belong to no request.
  */
 import { type Refusal, refusalLine } from '#contract/protocol/refusals';
 
-/** Queued lines of one process; beyond, they are only counted. */
+/** Maximum queued lines of one process; further ones are only counted. */
 const LINES_MAX = 64;
-/** Lines per reply: far below the longest reply, even with sentences of full length. */
+/** Lines per reply. Even lines of maximum length stay far below the longest reply. */
 const LINES_OF_REPLY_MAX = 16;
 
 interface WaitingLines {

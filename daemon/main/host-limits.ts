@@ -15,11 +15,11 @@ export const RESERVED_DESCRIPTORS = 64;
 /** Part of vm.max_map_count reserved from clients: the heap also grows by mappings. */
 const RESERVED_MAPPINGS = 1 / 4;
 /**
- * Mappings that programs have freed and the garbage collector has not unmapped: it starts once their
- * views, of at least a page each, have grown by 64 MiB.
+ * Maximum mappings that programs have freed but the garbage collector has not unmapped: it runs once
+ * their views, of at least a page each, have grown by 64 MiB.
  */
 const UNCOLLECTED_MAX = 16_384;
-/** Maximum part of the mappings for these. */
+/** Maximum part of all mappings to reserve for these. */
 const UNCOLLECTED_PART = 1 / 3;
 /** Share of the machine's memory that shared memory may use. */
 const SHARED_MEMORY = 1 / 2;
@@ -32,12 +32,12 @@ const MAP_COUNT_DEFAULT = 65_530;
 /** Objects of all clients, if the heap is large enough. */
 const OBJECTS_MAX = 1_048_576;
 /**
- * Bytes of half the heap for each object that clients may have. A protection domain takes 1 KiB of
- * memory, a region 3.2 KiB, a queue pair 4 KiB, but a device has few of these: regions alone would
- * fill four fifths of the heap.
+ * Bytes of heap budgeted for each object of clients, out of half the heap. A protection domain takes
+ * 1 KiB, a region 3.2 KiB, a queue pair 4 KiB, but a device has few of the larger ones: regions alone
+ * would fill four fifths of the heap.
  */
 const HEAP_PER_OBJECT_BYTES = 2048;
-/** Likewise for a connection id with a connect request and its events. */
+/** The same budget for a connection id with a connect request and its events. */
 const HEAP_PER_ID_BYTES = 10_240;
 /** Part of the heap that each of the two may fill. */
 const HEAP_PART = 1 / 2;

@@ -99,12 +99,15 @@ export function registerShared(
   const chosen = BigInt(init.iova);
   const iova = zeroBased || chosen === BigInt(address) ? undefined : chosen;
   if (iova !== undefined && !device.iova) {
-    throw new VerbsError('EOPNOTSUPP', `${device.name} has no regions at a chosen address`);
+    throw new VerbsError(
+      'EOPNOTSUPP',
+      `${device.name} does not support regions at a chosen address`,
+    );
   }
   return new BridgedMR(pd, init, pd.lower.regMR(bytes, init.access, iova));
 }
 
 /** Why a native device cannot access memory that only the client has. */
 export function processObstacle(name: string): string {
-  return `${name} is a native device: it reaches memory that the daemon shares with its clients (allocMR), not a program's own (regMR)`;
+  return `${name} is a native device: it can access memory that the daemon shares with its clients (allocMR), but not a program's own (regMR)`;
 }

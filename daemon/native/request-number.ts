@@ -1,9 +1,9 @@
 /** The native `wr_id` of a request: its number in its queue, and the kind of queue. */
 
-/** Requests to post, and completions to take, by one call. */
+/** Maximum requests posted, and completions taken, by one call. */
 export const BATCH = 64;
 
-/** Lowest bit of the native `wr_id`: a receive. A failed completion does not contain its opcode. */
+/** Lowest bit of the native `wr_id`: set for receives, since a failed completion has no opcode. */
 export const RECEIVE_BIT = 1;
 
 interface RequestNumber {
@@ -11,7 +11,7 @@ interface RequestNumber {
   readonly number: number;
 }
 
-/** Splits a native `wr_id`; all of ours are exact as numbers. */
+/** Splits a native `wr_id`. Those that we post are exact as numbers. */
 export function requestNumber(wrId: bigint): RequestNumber {
   const number = Number(wrId);
   const receive = number % 2 === RECEIVE_BIT;

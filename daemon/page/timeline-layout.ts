@@ -3,8 +3,8 @@
  * traffic and CQEs; time runs to the right.
  *
  * A burst takes microseconds and the pause after it milliseconds, so no single scale shows both.
- * Here order is always exact, distances are to scale where there is room and wider where marks
- * would overlap, and pauses are folded, with their duration.
+ * Here the order is always exact; distances are to scale, but wider where marks would overlap; and
+ * pauses are folded and labelled with their duration.
  */
 import type { TraceRecord } from '#contract/protocol/trace-sample';
 import {
@@ -44,7 +44,7 @@ export interface Fold {
   readonly x: number;
   readonly width: number;
   readonly micros: number;
-  /** Between two samples: traffic was not recorded. */
+  /** True between two samples, where no traffic was recorded. */
   readonly unseen: boolean;
 }
 
@@ -86,7 +86,7 @@ const DISTANCE_MAX = 120;
 const TICK_DISTANCE = 110;
 const MARGIN = 12;
 
-/** Lays out the records of some samples. `pixelsPerMicro`: the scale where there is room. */
+/** Lays out the records of some samples. `pixelsPerMicro`: the scale, where marks do not overlap. */
 export function layOut(samples: readonly Sample[], pixelsPerMicro: number): TimelineLayout {
   const sightings = samples.map((sample) => sample.flatMap(sightingsOf));
   const lanes = [...new Set(sightings.flat().map(({ lane }) => lane))].sort(byNumber);
@@ -171,7 +171,7 @@ class Placer {
     const lane = this.#lanes.indexOf(sighting.lane);
     const row = rowOf(record);
     const last = this.#marks.at(-1);
-    // Seen from both ends it is one event at one place.
+    // An event that both ends recorded has one place.
     const step = last !== undefined && last.record === record ? 0 : this.#advance(record.micros);
     const place = `${lane} ${row}`;
     const free = (this.#ends.get(place) ?? 0) + GAP;

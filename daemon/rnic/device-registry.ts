@@ -63,8 +63,8 @@ export class DeviceRegistry {
   }
 
   /**
-   * Draws a QP number at random, for a wire on which the number is all that a stranger needs to send
-   * it a packet. Skips the reserved numbers and that of multicast.
+   * Draws a random QP number, for wires on which anyone who knows the number can send the QP a
+   * packet. Skips reserved numbers and the multicast number.
    */
   randomQpn(random: Random32, inUse: (qpn: number) => boolean): number {
     let qpn = 0;

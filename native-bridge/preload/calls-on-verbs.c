@@ -8,7 +8,7 @@
 
 #define LIBRARY "libibverbs.so.1"
 #define FUNCTION "ibv_open_device"
-/* The version since 2006. Older programs get it too, as with other preloaded libraries. */
+/* The symbol version since 2006. Older programs get it too, as with other preloaded libraries. */
 #define VERSION "IBVERBS_1.1"
 
 typedef void *(*open_function)(void *device);

@@ -38,13 +38,13 @@
 #define POLL_LOOK_NS (20 * MICROSECOND)
 /* A thread that polls less often than this, on average, does other work and does not spin. */
 #define POLL_INTERVAL_NS (20 * MICROSECOND)
-/* After a gap this long, a thread starts anew; no scheduler preempts it for that long. */
+/* A gap this long starts a new run of empty polls; no scheduler preempts a thread for that long. */
 #define POLL_ABSENCE_NS (20000 * MICROSECOND)
 /* How long a thread polls before it sleeps, with few or no sends outstanding: longer than a
  * scheduler makes the daemon wait, so a latency benchmark never sleeps. */
 #define POLL_PATIENCE_NS (10000 * MICROSECOND)
-/* Minimum number of outstanding sends for a pause. A rate needs as many finished ones, or
- * POLL_RATE_MIN_NS. */
+/* Minimum number of outstanding sends for a pause. A rate is measured over at least as many
+ * finished sends, or POLL_RATE_MIN_NS. */
 #define POLL_SENDS_MIN 16u
 /* Maximum delay of a completion by a pause. */
 #define POLL_PAUSE_MAX_NS (250 * MICROSECOND)
@@ -65,11 +65,11 @@ typedef void *(*create_cq_ex_function)(void *context, void *attributes);
 static _Atomic(start_poll_function) provider_start_polls[PROVIDERS];
 static _Atomic(create_cq_ex_function) provider_creates[PROVIDERS];
 
-/* The completion queue that the thread found empty first, in a row of empty polls. */
+/* A run of empty polls of one thread: the completion queue that was empty first. */
 static _Thread_local struct {
   const void *cq;
-  /* When the row started, 0 if the last poll found something; how many polls it has; when the last
-   * one ended; for how long other threads had the core meanwhile. */
+  /* When the run started, or 0 if the last poll found something; its number of polls; when the last
+   * one ended; how long other threads had the core meanwhile. */
   int64_t since;
   int64_t polls;
   int64_t last;
@@ -143,7 +143,7 @@ static void sleep_for(int64_t duration) {
   errno = saved;
 }
 
-/* Yields the core, to the daemon above all. Returns the time. */
+/* Yields the core, mainly for the daemon. Returns the time. */
 static int64_t yield_core(int64_t now) {
   int saved = errno;
   syscall(SYS_sched_yield);

@@ -66,7 +66,7 @@ export class NativeEventChannel extends NativeObject {
     holdRoot(this);
   }
 
-  /** Makes an id (`RDMA_PS_TCP`). */
+  /** Creates an id (`RDMA_PS_TCP`). */
   createId(): NativeCmId {
     const { cm } = this.libraries;
     const { address, view } = this.#result;
@@ -96,8 +96,8 @@ export class NativeEventChannel extends NativeObject {
   }
 
   /**
-   * Forgets a destroyed id. Its address may already belong to another one: the thread that destroyed it
-   * freed the address before this thread is notified.
+   * Forgets a destroyed id. Its address may already belong to another id, because the destroying
+   * thread frees it before it notifies this one.
    */
   forget(id: NativeCmId, pointer: number): void {
     if (this.#ids.get(pointer) === id) this.#ids.delete(pointer);
@@ -147,7 +147,7 @@ export class NativeEventChannel extends NativeObject {
       listenId = this.#ids.get(raw.get('listen_id'));
       id = this.#adopt(pointer);
       if (listenId === undefined || listenId.disposed) {
-        // It would never be answered; destroying it rejects the request.
+        // No listener is left to answer; destroying the new id rejects the request.
         this.#reject(id);
         return undefined;
       }

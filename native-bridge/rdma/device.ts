@@ -76,7 +76,7 @@ export class NativeDevice extends NativeObject implements OpenNativeDevice {
       if (device === undefined) {
         const found = devices.map(({ info }) => info.name).join(', ');
         const wanted = name === undefined ? 'no device' : `no device ${name}`;
-        const text = `rdma-core finds ${wanted}${found === '' ? '' : ` (it has ${found})`}`;
+        const text = `rdma-core finds ${wanted}${found === '' ? '' : ` (available: ${found})`}`;
         throw new NativeError('noDevice', 'ENODEV', text);
       }
       const { verbs } = libraries;
@@ -123,12 +123,12 @@ export class NativeDevice extends NativeObject implements OpenNativeDevice {
     return new NativePD(this);
   }
 
-  /** Makes a completion channel. ENOMEM. */
+  /** Creates a completion channel. ENOMEM. */
   createCompChannel(): NativeCompChannel {
     return new NativeCompChannel(this);
   }
 
-  /** Makes a completion queue that reports to `channel`, if given. EINVAL, ENOMEM. */
+  /** Creates a completion queue that reports to `channel`, if given. EINVAL, ENOMEM. */
   createCQ(cqe: number, channel?: NativeCompChannel): NativeCQ {
     return new NativeCQ(this, cqe, channel);
   }

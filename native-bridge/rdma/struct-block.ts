@@ -9,18 +9,18 @@ const memcpy = libc.func('uint64_t memcpy(uint64_t to, uint64_t from, uint64_t l
   length: number,
 ) => number;
 
-/** Typed arrays of at most 64 bytes may be in V8's heap, where they move. */
+/** Typed arrays of at most 64 bytes may be in V8's heap, where the collector moves them. */
 const BLOCK_MIN_BYTES = 128;
 
 /**
- * The most recent blocks. The garbage collector does not treat an address, a number, as a reference,
- * and a block must outlive the call that gets its address. No call uses more than a few.
+ * Keeps the most recent blocks alive. A block must outlive the call that gets its address, but to the
+ * garbage collector an address is a number, not a reference. No call uses more than a few.
  */
 const recentBlocks: Block[] = [];
 const RECENT_BLOCKS = 64;
 let nextRecent = 0;
 
-/** Bytes outside V8's heap, which do not move and live at least for the next calls. */
+/** Bytes outside V8's heap, which do not move and stay alive at least for the next calls. */
 export class Block {
   readonly bytes: Uint8Array;
   readonly view: DataView;

@@ -58,13 +58,13 @@ interface StackUser {
 }
 
 export class UsrsctpStack {
-  /** For sockets of this folder. */
+  /** For this folder's socket class. */
   readonly library: Usrsctp;
   readonly upcall: unknown;
   #user: StackUser | undefined;
   #incoming = 0;
   #outgoing = 0;
-  /** Referenced, since the library has their addresses. */
+  /** Keeps the areas alive: the library has their addresses. */
   #areas: readonly Uint8Array[] = [];
 
   constructor(library: Usrsctp) {
@@ -95,7 +95,7 @@ export class UsrsctpStack {
     this.library.deregister_address(token);
   }
 
-  /** A packet in the incoming area, with a verified checksum, came over the path. */
+  /** Takes a packet of the path from the incoming area. Its checksum has been verified. */
   input(token: number, start: number, length: number): void {
     this.library.conninput(token, this.#incoming + start, length, 0);
   }
@@ -123,7 +123,7 @@ export function usrsctpStack(): UsrsctpStack {
   const library = loadUsrsctp();
   // Zero until some thread starts the library.
   if (!isMainThread && library.variable('sctp_max_chunks_on_queue') !== 0) {
-    const text = 'libusrsctp serves one thread of a process, and another one has it';
+    const text = 'libusrsctp supports one thread per process, and another thread uses it';
     throw new UsrsctpUnavailable('elsewhere', text);
   }
   stack = new UsrsctpStack(library);

@@ -40,7 +40,7 @@ const REPORT: BenchReport = {
       [[4000]],
     ),
   ],
-  unmeasured: [{ name: 'iperf3', missing: 'there is no iperf3' }],
+  unmeasured: [{ name: 'iperf3', missing: 'iperf3 is not installed' }],
   failed: [],
 };
 
@@ -115,7 +115,7 @@ describe('a run that is kept', () => {
     expect(readme).not.toContain('2030-01-02');
     expect(readme).toMatch(/^\| `write-64k` +\| 3,333 .*\| >= 0.90 x \| no +\|$/m);
     expect(readme).toContain('targets: 1 of 1 met; aims: 0 of 1 reached.');
-    expect(readme).toContain('- iperf3 was not measured: there is no iperf3');
+    expect(readme).toContain('- iperf3 was not measured: iperf3 is not installed');
   });
 
   it('changes nothing when the history is damaged or the README has no place for it', () => {

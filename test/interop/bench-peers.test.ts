@@ -95,7 +95,9 @@ describeWith(['bench-peers'], 'peers of the bench', () => {
     const { status, stdout } = await runCommand(words, { PATH: '/nonexistent' });
     expect(status).toBe(0);
     expect(stdout).toContain('2 lines skipped:\n');
-    expect(stdout).toContain('iperf3 was not measured: there is no iperf3: apt-get install iperf3');
+    expect(stdout).toContain(
+      'iperf3 was not measured: iperf3 is not installed: apt-get install iperf3',
+    );
     expect(stdout).toMatch(/^ucx-put-bw was not measured: .*apt-get install ucx-utils$/m);
   });
 });

@@ -90,7 +90,7 @@ export class CompletionRing {
     return wc;
   }
 
-  /** The queue is gone: the ring is empty from now on, whatever its memory is used for. */
+  /** The queue was destroyed: the ring stays empty, even if its memory is reused. */
   end(): void {
     this.#memory = ringMemory(new Uint8Array(cqBytes(1)), 0, cqBytes(1));
     this.#mask = 0;

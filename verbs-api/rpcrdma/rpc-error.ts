@@ -69,7 +69,7 @@ export function errorOfOutcome(
     case 'rpcMismatch':
       return new RpcError(
         code,
-        `${called}: ${code}, the server has versions ${outcome.low} to ${outcome.high}`,
+        `${called}: ${code}, the server supports versions ${outcome.low} to ${outcome.high}`,
       );
     case 'authError':
       return new RpcError(code, `${called}: AUTH_ERROR ${outcome.authStatus}`);

@@ -10,9 +10,9 @@ import { isTrustedUser } from '#verbs-api/client/daemon-trust';
 
 export interface UsedDaemon {
   readonly socketPath: string;
-  /** It belongs to this run: its leaks, faults and log are those of the program. */
+  /** It serves this run only, so its leaks, faults and log are the program's. */
   readonly isPrivate: boolean;
-  /** Ends it, if it is private. */
+  /** Stops a private daemon; does nothing to a shared one. */
   stop(): Promise<void>;
 }
 
@@ -56,7 +56,8 @@ export async function isRunning(socketPath: string): Promise<boolean> {
 }
 
 /**
- * CommandFailure for a device tree that is not the daemon's: programs would read another user's.
+ * Throws CommandFailure unless the device tree is a directory of the daemon's user, since programs
+ * would read another user's.
  */
 function checkSysfs(directory: string): void {
   const stats = lstatSync(directory, { throwIfNoEntry: false });

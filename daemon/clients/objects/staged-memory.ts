@@ -3,8 +3,8 @@ import { assert } from '#base/assert';
 import type { InputAccount } from '../kept-input.ts';
 
 /**
- * Fetched bytes at which the oldest are dropped: enough for a few messages of each busy queue pair.
- * Ranges being fetched stay, at most one for each waiting queue pair.
+ * Maximum fetched bytes; beyond it the oldest are dropped. Enough for a few messages of each busy
+ * queue pair. Ranges still being fetched are kept: at most one per waiting queue pair.
  */
 export const STAGED_MAX_BYTES = 16 * 2 ** 20;
 

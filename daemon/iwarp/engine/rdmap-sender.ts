@@ -50,7 +50,7 @@ export const Step = {
   idle: 1,
   /** The output is full; flushing makes room. */
   blocked: 2,
-  /** A message waits: for its data, or for an outstanding request. */
+  /** A message waits for its data, or for an outstanding request. */
   waiting: 3,
 } as const;
 export type Step = (typeof Step)[keyof typeof Step];
@@ -67,10 +67,10 @@ const ATOMIC_RESPONSE = rdmapControl(RDMAPOpcode.atomicResponse);
 
 /** Reused by all streams: filled in and written in one step. */
 const READ_REQUEST_FIELDS = makeReadRequest();
-/** The Read that is an RTR: of no bytes, so it names no memory. Never filled in. */
+/** The zero-length Read that serves as RTR; it names no memory. Never filled in. */
 const RTR_READ = makeReadRequest();
 
-/** In place of a stream's own message until it sends one: many a stream is idle. Never filled in. */
+/** Placeholder until a stream sends its first message: many streams stay idle. Never filled in. */
 const UNSENT = makeOutboundMessage();
 /** Becomes the message of the next stream that sends its first. */
 let spareMessage = makeOutboundMessage();
@@ -90,7 +90,7 @@ export class RDMAPSender {
   readonly #irrq: InboundRequestQueue;
   readonly #orrq: OutboundRequestQueue;
   readonly #policy: TerminatePolicy;
-  /** Its own from its first message on. */
+  /** `UNSENT` until the stream's first message. */
   #message = UNSENT;
   #rtr: RtrKind | undefined = undefined;
   #nudge = false;
@@ -133,7 +133,7 @@ export class RDMAPSender {
     return this.#sentBytes;
   }
 
-  /** True if all remaining messages follow a request that waits for answers to others. */
+  /** True if all unsent messages follow a request that waits for answers to earlier requests. */
   get waitsForAnswers(): boolean {
     const { kind } = this.#message;
     const isRequest = kind === OutboundKind.readRequest || kind === OutboundKind.atomic;
@@ -143,7 +143,7 @@ export class RDMAPSender {
 
   // Commands
 
-  /** Starts a new pump: sources that waited are asked again. */
+  /** Starts a new pump: asks waiting sources again. */
   resume(): void {
     this.#queueWaits = false;
     this.#responsesWait = false;
@@ -160,7 +160,7 @@ export class RDMAPSender {
     this.#nudge = true;
   }
 
-  /** Frames the pending Terminate, unless it would cut a message. */
+  /** Frames the pending Terminate, unless a message is in progress. */
   frameLastTerminate(): void {
     if (this.#policy.pending && !this.#begun) this.step();
   }
@@ -190,7 +190,7 @@ export class RDMAPSender {
     return request?.kind === RequestKind.read && request.sentBytes > 0;
   }
 
-  // EMPA-9.2-11 STag, TO and size are zero; a Send takes a receive of the peer.
+  // EMPA-9.2-11 STag, TO and size are zero; a Send consumes a receive of the peer.
   #frameRtr(kind: RtrKind): Step {
     const ddp = this.#ddp;
     const { send, readRequest } = QueueNumber;
@@ -341,7 +341,7 @@ export class RDMAPSender {
     return Step.framed;
   }
 
-  // RDMAP-7.1-02 a local error: the Terminate goes in place of the message.
+  // RDMAP-7.1-02 a local error: the Terminate replaces the message.
   #failGather(refusal: Exclude<AccessRefusal, 0>): Step {
     const { text } = refusalError(refusal, 'tagged');
     this.#policy.latchLocal(new ProtocolError('rdmapLocalCatastrophic', `local memory: ${text}`));
@@ -349,7 +349,7 @@ export class RDMAPSender {
     return this.step();
   }
 
-  // DDP-5.4-01 complete here once framed; no one reports delivery.
+  // DDP-5.4-01 complete once framed: delivery is not reported.
   #endMessage(): void {
     this.#source = Source.none;
     this.#messageTaken = false;
@@ -421,7 +421,7 @@ export class RDMAPSender {
     return Step.framed;
   }
 
-  /** Records the request being framed. `internal`: it is the RTR, sent while nothing else is. */
+  /** Records the request being framed. `internal`: it is the RTR. */
   #pushOutbound(kind: RequestKind, identifier: number, internal: boolean): void {
     const request = this.#orrq.spare();
     assert(request !== undefined, 'request beyond ORD');
@@ -510,7 +510,7 @@ export class RDMAPSender {
     this.#source = Source.none;
   }
 
-  // RDMAP-4.8-11 a Response may be broken off by its own failure.
+  // RDMAP-4.8-11 a Response's own failure may cut it short.
   #failRequest(error: ProtocolError, request: InboundRequest): Step {
     this.#policy.latchRequest(error, request);
     this.#source = Source.none;

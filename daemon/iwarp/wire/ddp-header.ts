@@ -12,8 +12,8 @@
  * ```
  *
  * The header is read in place: field positions are constants, and the receiver reads what it needs
- * with the getters of `bytes.ts` after one length check. `readDDPHeader` makes a value, for traces
- * and tests.
+ * with the getters of `bytes.ts` after one length check. `readDDPHeader` returns an object, for
+ * traces and tests.
  */
 import { readUint32, writeUint32 } from '#base/checked-bytes';
 
@@ -21,7 +21,7 @@ import { readUint32, writeUint32 } from '#base/checked-bytes';
 export const TAGGED_HEADER_BYTES = 14;
 /** Bytes of an untagged header (DDP-4.3-01). */
 export const UNTAGGED_HEADER_BYTES = 18;
-/** The one DDP version of streams that MPA revision 1 or 2 set up. */
+/** The DDP version of every stream, with MPA revision 1 or 2. */
 export const DDP_VERSION = 1;
 
 /** Bits of the control byte (DDP-4.1-01). */
@@ -99,7 +99,7 @@ export function readDDPHeader(
   };
 }
 
-/** A tagged header to write, or as a receiver passes it up. Senders and receivers reuse one. */
+/** A tagged header, written by a sender or read by a receiver, each of which reuses one. */
 export interface TaggedHeader {
   last: boolean;
   /** The RDMAP control byte. */
@@ -109,7 +109,7 @@ export interface TaggedHeader {
   toLo: number;
 }
 
-/** The same for an untagged header. */
+/** An untagged header, used likewise. */
 export interface UntaggedHeader {
   last: boolean;
   /** The first 8 and the other 32 of RDMAP's 40 bits. */

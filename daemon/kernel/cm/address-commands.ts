@@ -199,7 +199,7 @@ export function setOption(file: OpenChannel, { fields, bytes }: CmRequest): Kern
   if (expected === undefined)
     throw new VerbsError(
       'ENOSYS',
-      `there is no option ${name} of level ${level}: level 0 (RDMA_OPTION_ID) has 0 to 3`,
+      `no such option ${name} of level ${level}: level 0 (RDMA_OPTION_ID) has 0 to 3`,
     );
   if (length !== expected || bytes.length < OPTION_VALUE_AT + length) {
     throw new VerbsError(

@@ -103,7 +103,7 @@ function qpTypeOf(portSpace: number, wanted: number): number {
     default:
       throw new VerbsError(
         'EINVAL',
-        `there is no port space 0x${portSpace.toString(16)}: use RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IPOIB or RDMA_PS_IB`,
+        `no such port space 0x${portSpace.toString(16)}: use RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IPOIB or RDMA_PS_IB`,
       );
   }
 }

@@ -143,7 +143,7 @@ export class OpenChannel {
     if (context?.known !== true)
       throw new VerbsError(
         'ENOENT',
-        `there is no connection id ${number}: it was destroyed, or never created`,
+        `no such connection id ${number}: it was destroyed or never created`,
       );
     if (context.file !== this) {
       throw new VerbsError(
@@ -255,7 +255,7 @@ export class OpenChannel {
     if (membership === undefined)
       throw new VerbsError(
         'ENOENT',
-        `there is no membership ${number}: the id has not joined the group`,
+        `no such membership ${number}: the id has not joined the group`,
       );
     if (membership.context.file !== this) {
       throw new VerbsError('EINVAL', `membership ${number} belongs to another event channel`);

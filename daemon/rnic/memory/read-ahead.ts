@@ -1,19 +1,19 @@
 /**
- * Reads the payload of short sends together: if memory is reached by system calls, a few bytes cost as
- * much as a page. The payload of one work request is read with the bytes after it on the same page.
- * Those serve work requests that were posted by then: a program may not change their buffers until
- * they complete.
+ * Reads the payloads of short sends together: where each read is a system call, a few bytes cost as
+ * much as a page. A read returns one work request's payload and the bytes after it on the same page.
+ * These serve the work requests posted by then, whose buffers a program may not change until they
+ * complete.
  *
- * A work request with a fence may send the result of a Read before it, so it and later ones read anew.
+ * A fenced work request may send the result of an earlier Read, so it and later ones need a new read.
  */
 import type { MemoryBacking } from './memory-backing.ts';
 
-/** Longest payload to serve from here; longer ones are worth a system call. */
+/** Longest payload to read ahead; longer ones justify a system call. */
 const AHEAD_PAYLOAD_MAX_BYTES = 256;
 /** Bytes per read. */
 const AHEAD_BYTES = 4096;
 
-/** Reads without extra bytes after one whose extra bytes served no other work request. */
+/** Number of reads without extra bytes, after extra bytes that no other work request used. */
 const PLAIN_READS = 16;
 
 const NO_BYTES = new Uint8Array(0);
@@ -33,7 +33,7 @@ export class ReadAhead {
   #end = 0;
   /** Work requests before this index were posted when the bytes were read. */
   #limit = 0;
-  /** True if the bytes have served another work request than the one they were read for. */
+  /** True if a work request other than the one that caused the read has used the bytes. */
   #served = true;
   /** Remaining reads without extra bytes. */
   #plain = 0;
@@ -50,7 +50,7 @@ export class ReadAhead {
     return this;
   }
 
-  /** Makes later work requests read anew. */
+  /** Drops the bytes: later work requests need a new read. */
   forget(): void {
     this.#backing = undefined;
   }

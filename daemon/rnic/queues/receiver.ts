@@ -62,7 +62,7 @@ export class Receiver {
     this.#datagrams = init.type === QPType.ud;
   }
 
-  /** The QP is gone, and with it its own ring. */
+  /** The QP was destroyed, and its own ring with it. */
   end(): void {
     this.#queue.endRing();
   }
@@ -193,7 +193,7 @@ export class Receiver {
     this.#queue.countCompleted(1);
   }
 
-  /** Forgets all receives without completions (RESET). */
+  /** Forgets all receives without completing them (RESET). */
   reset(): void {
     this.#queue.reset();
   }
@@ -233,7 +233,7 @@ export class Receiver {
 
 /**
  * The service level of a datagram's completion, from the first byte of its GRH: UCX reads it as mlx5's
- * packet type and drops what is neither IPv4 nor IPv6.
+ * packet type and drops packets that are neither IPv4 nor IPv6.
  */
 function packetType(first: number): number {
   return first >>> 4 === 6 ? SL_IPV6 : SL_IPV4;

@@ -299,7 +299,7 @@ export class Requester {
     this.#dones.set(xid, this.#sequence);
     const [reply] = chunks;
     if (reply === undefined) {
-      this.#conclude(call, failure('badReply', 'a read list that holds no reply', true));
+      this.#conclude(call, failure('badReply', 'the read list contains no reply', true));
     } else {
       this.#conclude(call, replyContents(header, exposed, reply));
     }
@@ -369,7 +369,7 @@ export class Requester {
       const reads = regions && plan.regions.some((region) => region.kind === 'source');
       // RPCR-6.2-08 No read chunks for a peer that cannot read.
       if (reads && !this.#connection.readsServed) {
-        this.#finish(call, failure('unfit', 'the call needs RDMA Reads, which are off', false));
+        this.#finish(call, failure('unfit', 'the call needs RDMA Reads: none negotiated', false));
         continue;
       }
       this.#credits.take();
@@ -463,7 +463,7 @@ export class Requester {
     if (call === undefined) return false;
     const outcome =
       header.error.code === 'version'
-        ? failure('ERR_VERS', `the server has versions ${range(header.error)}`, false)
+        ? failure('ERR_VERS', `the server supports versions ${range(header.error)}`, false)
         : // RFC 8166 §4.5.3: unknown whether the server executed it.
           failure('ERR_CHUNK', 'the server could not use the chunks', true);
     this.#conclude(call, outcome);

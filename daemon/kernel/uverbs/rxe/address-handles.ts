@@ -30,7 +30,7 @@ export function destroyAHCommand({ file, fields }: CommandCall): KernelReply {
   return DONE;
 }
 
-/** Datagrams that name it fail from now on. */
+/** DESTROY_AH. Datagrams that name the handle fail from now on. */
 export function destroyAH(file: OpenDevice, object: UverbsAh): void {
   object.ah.close();
   file.table.remove(object);
