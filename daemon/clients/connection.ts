@@ -68,7 +68,7 @@ export class ProgramConnection implements InputAccount {
     distinguishesUsers: boolean,
   ): ProgramConnection {
     const fd = descriptorOf(accepted);
-    if (fd === undefined) throw new Error('an accepted socket without a descriptor');
+    if (fd === undefined) throw new Error('the accepted socket has no descriptor');
     let current = (): number | undefined => fd;
     const peer = new SocketPeer(() => current(), true, distinguishesUsers);
     // A server's sockets allocate a buffer for each read; one made from a descriptor need not.

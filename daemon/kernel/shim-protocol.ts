@@ -157,7 +157,7 @@ function payloadBytes(header: Uint8Array): number {
   const frameBytes = new DataView(header.buffer, header.byteOffset, 4).getUint32(0, true);
   const bytes = frameBytes - REQUEST_HEADER_BYTES;
   if (bytes < 0 || bytes > REQUEST_PAYLOAD_MAX_BYTES) {
-    throw new IpcFormatError(`a request of ${frameBytes} bytes`);
+    throw new IpcFormatError(`invalid request length: ${frameBytes} bytes`);
   }
   return bytes;
 }

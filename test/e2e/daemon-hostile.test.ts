@@ -203,7 +203,7 @@ describe('frames that end their client, with a logged reason', () => {
     const agent = await IpcClient.open(rig.socketPath, Role.agent, token);
     agent.send(new Uint8Array(16));
     await client.closed();
-    expectLogged('an agent reply without a request');
+    expectLogged('the agent replied without a request');
     await expectUnharmed();
   });
 

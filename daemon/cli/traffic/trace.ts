@@ -146,7 +146,7 @@ class Tracer implements TrafficUser {
 /** Decodes the body of a `refusal` record. Throws `IpcFormatError`. */
 export function refusalOf(body: Uint8Array): Refusal {
   const value: unknown = decodeValue(body);
-  if (!isRefusal(value)) throw new IpcFormatError('a refusal without its program, verb or reason');
+  if (!isRefusal(value)) throw new IpcFormatError('the refusal lacks its program, verb or reason');
   return value;
 }
 

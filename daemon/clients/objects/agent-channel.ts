@@ -159,12 +159,13 @@ export class AgentChannel {
     const reply = parseAgentReply(record);
     const request = this.#requests.shift();
     if (request === undefined || request.id !== reply.id) {
-      throw new IpcFormatError('an agent reply without a request');
+      throw new IpcFormatError('the agent replied without a request');
     }
     this.#writingCost -= request.writeCost;
     if (this.#writingCost <= WRITING_LOW_BYTES) this.#congested = false;
     const expectedBytes = reply.errno === 0 ? request.readBytes : 0;
-    if (reply.length !== expectedBytes) throw new IpcFormatError('an agent reply of wrong length');
+    if (reply.length !== expectedBytes)
+      throw new IpcFormatError('the agent reply has the wrong length');
     if (reply.errno !== 0) {
       this.onFault(request.address);
       request.done(undefined);

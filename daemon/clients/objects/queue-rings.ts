@@ -58,7 +58,7 @@ export class NewRings<R extends { readonly view: Uint8Array }> {
 
   at(index: number): R {
     const ring = this.#rings[index];
-    if (ring === undefined) throw new Error('a queue without a ring');
+    if (ring === undefined) throw new Error('the queue has no ring');
     return ring;
   }
 

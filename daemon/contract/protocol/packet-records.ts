@@ -49,16 +49,16 @@ export function emitTappedPacket(
 
 /** Parses the body of a `packet` record; its bytes are borrowed. Throws `IpcFormatError`. */
 export function parseTappedPacket(body: Uint8Array): TappedPacket {
-  if (body.length < HEAD_BYTES) throw new IpcFormatError('a packet without its queue pairs');
+  if (body.length < HEAD_BYTES) throw new IpcFormatError('the packet record lacks its queue pairs');
   const fields = new DataView(body.buffer, body.byteOffset, body.byteLength);
   const [from, to] = [fields.getUint8(8), fields.getUint8(9)];
   const at = HEAD_BYTES + from + to;
   if (from + to === 0 || from > DEVICE_MAX_BYTES || to > DEVICE_MAX_BYTES || body.length < at) {
-    throw new IpcFormatError('a packet without its devices');
+    throw new IpcFormatError('the packet record lacks its devices');
   }
   const [qpn, peerQpn] = [fields.getUint32(0, true), fields.getUint32(4, true)];
   if (qpn > QPN_MAX || peerQpn > QPN_MAX) {
-    throw new IpcFormatError('a packet with an impossible queue pair number');
+    throw new IpcFormatError('the packet record has an invalid queue pair number');
   }
   const device = decodeText(body.subarray(HEAD_BYTES, HEAD_BYTES + from));
   const peer = decodeText(body.subarray(HEAD_BYTES + from, at));

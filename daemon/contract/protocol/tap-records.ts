@@ -173,7 +173,7 @@ export function emitLostBytes(bytes: number): Uint8Array {
 
 /** Parses the body of a `lost` record. Throws `IpcFormatError`. */
 export function parseLostBytes(body: Uint8Array): number {
-  if (body.length !== 8) throw new IpcFormatError('a loss without a number');
+  if (body.length !== 8) throw new IpcFormatError('the loss record lacks its number');
   return viewOf(body).getFloat64(0, true);
 }
 

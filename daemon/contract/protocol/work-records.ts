@@ -134,10 +134,10 @@ export function parsePostedWork(body: Uint8Array): { device: string; work: Poste
   const device = deviceOf(body, POSTED_BYTES);
   const fields = viewOf(body);
   const queue = Object.values(WorkQueue).find((each) => each === fields.getUint8(4));
-  if (queue === undefined) throw new IpcFormatError('a work request of an unknown queue');
+  if (queue === undefined) throw new IpcFormatError('the work request is for an unknown queue');
   const lengthBytes = fields.getFloat64(16, true);
   if (!(lengthBytes >= 0 && lengthBytes <= 2 ** 64)) {
-    throw new IpcFormatError('a work request without a length');
+    throw new IpcFormatError('the work request lacks a length');
   }
   const work = {
     qpn: qpnOf(fields),
@@ -176,7 +176,7 @@ export function parseCompletedWork(body: Uint8Array): { device: string; work: Co
   const device = deviceOf(body, COMPLETED_BYTES);
   const fields = viewOf(body);
   const status = Object.values(CQEStatus).find((each) => each === fields.getUint16(4, true));
-  if (status === undefined) throw new IpcFormatError('a completion of an unknown status');
+  if (status === undefined) throw new IpcFormatError('the completion has an unknown status');
   const work = {
     qpn: qpnOf(fields),
     opcode: fields.getUint8(6),
@@ -201,7 +201,7 @@ function deviceOf(body: Uint8Array, start: number): string {
 
 function qpnOf(fields: DataView): number {
   const qpn = fields.getUint32(0, true);
-  if (qpn > QPN_MAX) throw new IpcFormatError(`a queue pair of number ${qpn}`);
+  if (qpn > QPN_MAX) throw new IpcFormatError(`invalid queue pair number ${qpn}`);
   return qpn;
 }
 

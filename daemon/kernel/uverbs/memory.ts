@@ -51,7 +51,7 @@ export function regMR(call: CommandCall): KernelReply {
   }
   const { services } = file;
   const memory = services.memories.find(caller.credentials, file);
-  if (memory === undefined) throw new Error('a caller without a connection');
+  if (memory === undefined) throw new Error('the caller has no connection');
   const start = getUint64(fields, request.start);
   const length = getUint64(fields, request.length);
   const writable = (access & CHANGE) !== 0;

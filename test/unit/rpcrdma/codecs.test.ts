@@ -106,8 +106,8 @@ describe('a description', () => {
 
   it.each([
     ['a number that is no value', enumeration([3, 7], 'kind'), '00000004', '4 is not a kind'],
-    ['more bytes than it takes', opaque(3), '00000004 61626364', 'above 3'],
-    ['more elements than it takes', array(1, uint32), '00000002 00*8', 'above 1'],
+    ['more bytes than it takes', opaque(3), '00000004 61626364', 'exceeds 3'],
+    ['more elements than it takes', array(1, uint32), '00000002 00*8', 'exceeds 1'],
     ['a longer list than it takes', chain(1, uint32), '00000001 00*4 00000001 00*4 00*4', 'than 1'],
   ] as const)('refuses %s', (_what, type, hex, text) => {
     expect(() => taken<unknown>(type, bytesOf(hex))).toThrow(text);

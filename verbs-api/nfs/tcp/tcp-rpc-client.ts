@@ -78,7 +78,8 @@ export class TcpRpcClient implements AsyncDisposable {
     this.#socket.write(emitRecord(writer.payload()));
     const reader = new XdrReader(await this.#nextReply());
     const header = readReplyHeader(reader);
-    if (header.xid !== this.#xid) throw new RpcError('badReply', 'a reply to another call');
+    if (header.xid !== this.#xid)
+      throw new RpcError('badReply', 'the reply belongs to another call');
     if (header.outcome.status !== 'success') {
       throw errorOfOutcome(header.outcome, `${program.name} ${name}`);
     }

@@ -146,7 +146,7 @@ function itemOf(bytes: Uint8Array, lengthBytes: number | undefined): Uint8Array 
   if (lengthBytes === undefined || bytes.length === lengthBytes) return bytes;
   // RPCR-3.4-07, RPCR2-3.4.5.2-01 Roundup is optional; any other length is an error.
   if (bytes.length !== roundup(lengthBytes)) {
-    throw new XdrError(`a chunk of ${bytes.length} bytes for an item of ${lengthBytes}`);
+    throw new XdrError(`the chunk has ${bytes.length} bytes, its item ${lengthBytes}`);
   }
   return bytes.subarray(0, lengthBytes);
 }
@@ -197,7 +197,7 @@ export class WriteChunkSource implements BulkSource {
   finish(): void {
     for (let i = this.#next; i < this.#results.length; i++) {
       const leftBytes = this.#results[i]?.length ?? 0;
-      if (leftBytes > 0) throw new XdrError(`a write chunk of ${leftBytes} bytes is left`);
+      if (leftBytes > 0) throw new XdrError(`${leftBytes} bytes of a write chunk are unused`);
     }
   }
 }

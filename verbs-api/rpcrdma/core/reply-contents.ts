@@ -20,7 +20,7 @@ export function replyContents(
     const offered = exposed.writeList[i];
     const lengthBytes = offered && returnedLengthBytes(offered, returned);
     if (lengthBytes === undefined) {
-      return failure('badReply', 'a write chunk that was not offered', true);
+      return failure('badReply', 'the reply uses a write chunk that was not offered', true);
     }
     results.push(exposed.results[i]?.subarray(0, lengthBytes));
   }

@@ -177,7 +177,7 @@ export class XdrReader {
   /** A count of at most `max`. */
   count(max: number): number {
     const value = this.uint32();
-    if (value > max) throw new XdrError(`a count of ${value} is above ${max}`);
+    if (value > max) throw new XdrError(`count ${value} exceeds ${max}`);
     return value;
   }
 
@@ -199,7 +199,8 @@ export class XdrReader {
   chain<T>(maxCount: number, decode: (reader: XdrReader) => T): T[] {
     const elements: T[] = [];
     while (this.bool()) {
-      if (elements.length === maxCount) throw new XdrError(`a list of more than ${maxCount}`);
+      if (elements.length === maxCount)
+        throw new XdrError(`the list has more than ${maxCount} elements`);
       elements.push(decode(this));
     }
     return elements;
