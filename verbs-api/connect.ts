@@ -323,7 +323,7 @@ function assertOwnReceives(options: EndpointOptions): void {
   throw new VerbsError('EINVAL', `\`messages\` posts receives itself: leave out \`${name}\``);
 }
 
-/** What credits and headers of messages need. */
+/** Queue sizes for the credits and headers of messages. */
 function sizesOf(plan: MessagePlan) {
   return {
     maxSendWr: SENDS_MIN,

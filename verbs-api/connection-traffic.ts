@@ -95,7 +95,7 @@ interface Job<T> {
   readonly finish: (done: Done) => T;
 }
 
-/** What the traffic uses of its connection. */
+/** Parts of a connection that its traffic uses. */
 export interface TrafficParts {
   readonly pd: PD;
   readonly cq: CQ;

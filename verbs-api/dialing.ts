@@ -64,7 +64,7 @@ export function queueSizes(
   };
 }
 
-/** What closes objects, in order of creation. */
+/** Functions that close objects, in order of creation. */
 export type Undo = (() => Promise<unknown>)[];
 
 /** Creates the queue pair of an id, and the objects that `given` lacks. */

@@ -1,8 +1,8 @@
-/** What is said about bytes between a stream and the connection that carries them. */
+/** Facts passed with bytes between a stream and the connection that carries them. */
 
 const NO_BYTES = new Uint8Array(0);
 
-/** What a connection says about received bytes. Borrowed for the call, as the bytes are. */
+/** Facts about received bytes, from their connection. Borrowed for the call, like the bytes. */
 export interface Delivery {
   /** Payload protocol of an SCTP message; 0 on TCP. */
   readonly payloadProtocol: number;

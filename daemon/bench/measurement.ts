@@ -16,7 +16,7 @@ export interface Baseline {
    * baselines, for a baseline derived from others; NaN stands for a skipped one.
    */
   readonly run: (rig: Rig, scale: number, before: readonly number[]) => Promise<number>;
-  /** What this machine lacks for it; undefined if it can run. */
+  /** Why it cannot run on this machine; undefined if it can. */
   readonly obstacle?: () => string | undefined;
   /** The ratio to aim for beyond the target. */
   readonly aim?: number;
@@ -34,7 +34,7 @@ export interface Measurement {
   readonly aim?: number;
   readonly baselines: readonly Baseline[];
   readonly run: (rig: Rig, scale: number) => Promise<number>;
-  /** What this machine lacks for it; undefined if it can run. */
+  /** Why it cannot run on this machine; undefined if it can. */
   readonly obstacle?: () => string | undefined;
   /** Rounds, baselines included, before the first that counts, so that V8 compiles. Default 0. */
   readonly warmUps?: number;

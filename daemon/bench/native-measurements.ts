@@ -47,7 +47,7 @@ export const NATIVE_MEASUREMENTS: readonly Measurement[] = [
   },
 ];
 
-/** What this machine lacks for the bridge over an emulated device; undefined if nothing. */
+/** Why this machine cannot bridge to an emulated device; undefined if it can. */
 function bridgeObstacle(): string | undefined {
   if (!existsSync(preloadPath())) return `the preload library was not built: ${PRELOAD_FIX}`;
   try {

@@ -21,7 +21,7 @@ export class NativeProbe {
     this.#program = join(folder, 'post-poll');
   }
 
-  /** What this machine lacks to compile it; undefined if nothing. */
+  /** Why this machine cannot compile it; undefined if it can. */
   static obstacle(): string | undefined {
     if (!existsSync(SOURCE)) return 'its C program is only in a checkout of iwarpd';
     const { error } = spawnSync(compiler(), ['--version'], { stdio: 'ignore' });

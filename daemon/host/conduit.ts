@@ -41,7 +41,7 @@ function framingOf(crcEnabled: boolean, markers: boolean): Framing {
   return framing;
 }
 
-/** What a conduit uses from its host. */
+/** The conduit's interface to its host. */
 export interface ConduitHost {
   now(): Micros;
   /** An MPA Request arrived: true if a fault rejects it. */

@@ -17,7 +17,7 @@ import { TappedLink } from './links/tapped-link.ts';
 import type { HostObserver } from './observer.ts';
 import type { TurnShares } from './turn-share.ts';
 
-/** What conduits need from their host. */
+/** Interface of conduits to their host. */
 export interface ConduitsHost extends ConduitHost {
   /** A conduit was created. No bytes have passed yet. */
   handleJoined(conduit: Conduit): void;

@@ -1,4 +1,4 @@
-/** What the host knows of a kind of devices; `device-kinds.ts` lists them. */
+/** Facts about a kind of devices; `device-kinds.ts` lists the kinds. */
 import type { FaultTarget } from '#contract/protocol/faults';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';

@@ -11,7 +11,7 @@ const INTERVAL_MICROS = 5_000;
 /** Queue pairs per interval: checking thousands takes milliseconds. */
 const INTERVAL_QPS = 1024;
 
-/** What the flusher uses from its host. */
+/** The flusher's interface to its host. */
 interface FlushHost {
   readonly devices: readonly { readonly nic: Nic }[];
   readonly clock: HostClock;

@@ -20,7 +20,7 @@ const TIMER_SLACK_MICROS = 1000;
 /** Expired deadlines handled in one turn: thousands may be due together. The others stay due. */
 const DUE_MAX = 128;
 
-/** What the loop drives besides conduits. */
+/** Work of the loop besides conduits. */
 export interface LoopUser {
   /** Executes all effects; true if there were any. */
   drainEffects(now: Micros): boolean;

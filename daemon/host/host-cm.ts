@@ -20,7 +20,7 @@ import type { QP } from '../rnic/queue-pair.ts';
 import { type HostCmEvent, HostId, PortSpace, type ProgramParameters } from './host-id.ts';
 import type { RoceCm } from './roce/roce-cm.ts';
 
-/** What the facade uses from its host. */
+/** The facade's interface to its host. */
 export interface HostCmUser {
   now(): Micros;
   drain(): void;

@@ -31,7 +31,7 @@ export const FAULTS_MAX = 1_024;
 /** Spelling in messages. */
 const NAMES = { iwarp: 'iWARP', roce: 'RoCE' } as const;
 
-/** What the faults use from their host. */
+/** Interface of the faults to their host. */
 export interface FaultHost {
   readonly devices: readonly EmulatedDevice[];
   readonly clock: HostClock;
@@ -53,7 +53,7 @@ export interface FaultHost {
   noteFault(text: string): void;
 }
 
-/** What the fault changes on the device; undefined if nothing of its traffic. */
+/** The part of the device's traffic that the fault changes; undefined if none. */
 function targetOn(kind: FaultKind, device: EmulatedDevice): FaultTarget | undefined {
   return faultKind(kind).on.find((target) => device.kind.faultTargets.includes(target));
 }

@@ -10,7 +10,7 @@ import type { Link } from './links/link.ts';
 import { type LinkPort, type Network, NetworkError } from './links/network.ts';
 import { portClash } from './port-clash.ts';
 
-/** What a network uses from its host. */
+/** The network's interface to its host. */
 export interface NetworkUser {
   handleLink(listener: CmId, link: Link): void;
   handleListenerError(listener: CmId, error: Error): void;
@@ -201,10 +201,10 @@ export class IdNetwork implements HostNetwork {
     const held = this.#ports.get(id);
     if (held === undefined) throw new NetworkError('EINVAL', 'no port is held');
     if (held.afOnly === id.afOnly) return held.port;
-    const anew = this.#hold(id, held.port);
-    this.#ports.set(id, anew);
+    const renewed = this.#hold(id, held.port);
+    this.#ports.set(id, renewed);
     held.port.release();
-    return anew.port;
+    return renewed.port;
   }
 }
 

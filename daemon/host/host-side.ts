@@ -33,7 +33,7 @@ export interface HostSide {
   close(): void;
 }
 
-/** What both sides use from their host. */
+/** Interface of both sides to their host. */
 export interface SideHost {
   readonly devices: readonly EmulatedDevice[];
   readonly clock: HostClock;

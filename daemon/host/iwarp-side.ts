@@ -26,7 +26,7 @@ const RESET_TURNS_MAX = 100;
 /** Ids and connections ended in one turn of a reset, or of closing the host. */
 export const ENDS_PER_TURN = 64;
 
-/** What the iWARP side uses from its host. */
+/** The iWARP side's interface to its host. */
 export interface IwarpSideHost extends SideHost {
   readonly faults: HostFaults;
   /** The connection manager reports an event. */

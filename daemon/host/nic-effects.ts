@@ -45,7 +45,7 @@ const NORMAL_EVENTS: readonly AsyncEventType[] = [
   AsyncEventType.gidChange,
 ];
 
-/** What the effects use from their host. */
+/** Interface of the effects to their host. */
 interface EffectHost {
   readonly devices: readonly EmulatedDevice[];
   readonly clock: HostClock;

@@ -1,4 +1,4 @@
-/** What a host knows about the queue pair at the other end of a failed connection. */
+/** Facts about the queue pair at the other end of a failed connection. */
 import type { PeerFacts } from '../rnic/failure-sentence.ts';
 import { QP } from '../rnic/queue-pair.ts';
 import type { Conduits } from './conduits.ts';

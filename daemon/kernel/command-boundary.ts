@@ -73,7 +73,7 @@ const CAMEL_CASE = /(?<![\w.])[a-z]+(?:[A-Z][a-z0-9]*)+(?![\w])/g;
 /** Camel case in messages that names no attribute. */
 const NO_FIELDS: ReadonlySet<string> = new Set(['iWARP', 'allowOtherUsers']);
 
-/** What a transition of a queue pair lacks or does not permit; in C, `attr_mask` lists it. */
+/** The attributes that a transition lacks or does not permit; in C, `attr_mask` lists them. */
 const IN_MASK = /^((?:needs|takes no) [\w, ]+)$/;
 
 /**

@@ -71,7 +71,7 @@ interface DaemonParts {
   readonly onLoaded?: () => void;
 }
 
-/** What a daemon consists of. */
+/** The parts of a daemon. */
 interface Parts {
   readonly config: DaemonConfig;
   readonly host: RnicHost;

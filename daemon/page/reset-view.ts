@@ -71,7 +71,7 @@ function reportBody(report: ResetReport): (Node | string)[] {
   ];
 }
 
-/** What `reset` reports about a client that held objects. */
+/** The report of `reset` about a client that held objects. */
 type Holder = Pick<EndedHolding, 'id' | 'pid' | 'program' | 'objects'>;
 
 /** A line and a table of clients that held objects; nothing if there are none. */

@@ -32,7 +32,7 @@ interface OpenGroup {
 /** The wire operation of a work request. */
 type Work = 'send' | 'write' | 'read' | 'atomic' | 'receive' | 'local';
 
-/** What an FPDU or a packet carries. */
+/** The message that an FPDU or a packet carries. */
 type Message =
   | 'send'
   | 'write'

@@ -18,7 +18,7 @@ import {
   type WireFailure,
 } from './wire-port.ts';
 
-/** What the host knows about the other end of a connection. */
+/** Facts about the other end of a connection. */
 export interface PeerFacts {
   /** Number of its queue pair, if this end knows it. */
   readonly qpn: number | undefined;
@@ -33,7 +33,7 @@ export interface PeerFacts {
         readonly sameUser: boolean;
       }
     | undefined;
-  /** What receives our packets there; only for RoCE devices of this host. */
+  /** The state of its receiver; only for RoCE devices of this host. */
   readonly reception?: Reception | undefined;
 }
 

@@ -19,7 +19,7 @@ export interface ProgramWire extends Wire {
   readonly rqPsn: number;
 }
 
-/** What the host provides for such a device. `Q` is the type of queue pairs. */
+/** Such a device's interface to its host. `Q` is the type of queue pairs. */
 export interface IBPort<Q> {
   readonly addresses: PortAddresses;
   /** Creates the wire of a queue pair that enters RTR. May throw `VerbsError`, without a change. */

@@ -34,7 +34,7 @@ export interface NamedRange {
   readonly lengthBytes: number;
 }
 
-/** What a wire found out about its peer. */
+/** The behaviour of the peer that failed a wire. */
 export type WireCause =
   /** The peer did not answer; `psn` is the oldest unacknowledged packet. */
   | {
@@ -61,7 +61,7 @@ export interface WireFailure {
    * acknowledged; other wires call `messageFailed`.
    */
   readonly refusal?: MessageFailure;
-  /** What the wire sent to the peer about it, with the error codes, for the event's text. */
+  /** The message to the peer about it, with the error codes, for the event's text. */
   readonly sent?: string;
   readonly detail?: string;
   /** Details for sentences. */

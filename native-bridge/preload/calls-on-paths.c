@@ -15,7 +15,7 @@ static int failed(int error) {
   return -1;
 }
 
-/* What a node answers; each returns 0, a negative errno or NOT_OURS. */
+/* Calls on a node; each returns 0, a negative errno or NOT_OURS. */
 
 static int stat_node(const struct device_node *node, struct stat *status) {
   int error = device_node_exists(node);

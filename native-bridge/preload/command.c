@@ -9,7 +9,7 @@
 #include "memory-agent.h"
 #include "raw-call.h"
 
-/* What is needed after the exchange: descriptors are opened once others may use the connection. */
+/* State for use after the exchange: descriptors are opened once others may use the connection. */
 struct after_reply {
   struct reply_descriptor descriptors[REPLY_DESCRIPTORS_MAX];
   uint32_t descriptor_count;

@@ -89,7 +89,7 @@ void endpoint_put(struct endpoint *endpoint);
 /* Makes an endpoint for the socket `fd`, with one reference for the caller. NULL: ENOMEM. */
 struct endpoint *endpoint_create(enum endpoint_kind kind, int fd, struct device_file *file);
 
-/* What a descriptor of the program stands for; see `struct endpoint`. */
+/* The object of a program's descriptor; see `struct endpoint`. */
 struct endpoint_traits {
   enum endpoint_kind kind;
   struct device_file *file;

@@ -14,7 +14,7 @@
 /* Queue pairs with higher handles ring with a round trip. */
 #define DOORBELL_CHUNKS 256u
 
-/* What the word says. */
+/* Values of the doorbell word. */
 enum doorbell_kind {
   /* A command, which may fail. */
   DOORBELL_COMMAND = 0,

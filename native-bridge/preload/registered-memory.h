@@ -1,4 +1,4 @@
-/* What this process has registered by its own commands: the only memory that an agent accesses,
+/* Memory that this process has registered by its own commands. An agent accesses no other memory,
  * whatever the daemon requests. */
 #ifndef IWARPD_REGISTERED_MEMORY_H
 #define IWARPD_REGISTERED_MEMORY_H

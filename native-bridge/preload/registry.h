@@ -1,4 +1,4 @@
-/* What all modules share: a lock, the process that the tables belong to, and the table of parts,
+/* Shared by all modules: a lock, the process that the tables belong to, and the table of parts,
  * through which low modules reach higher ones without knowing them. */
 #ifndef IWARPD_REGISTRY_H
 #define IWARPD_REGISTRY_H
@@ -10,7 +10,7 @@
 
 struct device_file;
 
-/* What a module does when the process forks or a file ends. Any function may be NULL. */
+/* Callbacks of a module for when the process forks or a file ends. Any function may be NULL. */
 struct library_part {
   /* Before fork() and, in the parent, after it: takes and releases a lock. */
   void (*before_fork)(void);

@@ -12,7 +12,7 @@ const HELP = ['--help', '-h'];
 export const BENCH_USAGE = `usage: npm run bench -- [--only NAME]... [--rounds N] [--json FILE] [--keep] [--profile]
        npm run bench -- growth [--only SERIES]... [--minutes N] [--json FILE] [--keep]`;
 
-/** What to do. */
+/** The action. */
 export type BenchArguments = TableArguments | GrowthArguments | { readonly command: 'help' };
 
 /** The table of measurements. */

@@ -6,7 +6,7 @@ import { pairOf } from './pairs.ts';
 /** rdma-core's connection manager counts private data in one byte. */
 const CM_PRIVATE_DATA_MAX = 255;
 
-/** What libsiw's devices lack. */
+/** Features that libsiw's devices lack. */
 export const LIBSIW_LACKS: readonly Lack[] = [
   'windows',
   'atomics',

@@ -1,4 +1,4 @@
-/** What programs of connection ids do on iWARP devices, on RoCE devices. */
+/** The suite for connection ids of iWARP devices, run on RoCE devices. */
 import { describe } from 'vitest';
 import {
   DEVICE,

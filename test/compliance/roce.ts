@@ -51,7 +51,7 @@ const GROUP = '0000:0000:0000:0000:0000:ffff:e000:0105';
 const MULTICAST_QPN = 0xff_ffff;
 const signaled = SendFlag.signaled;
 
-/** What programs that connect queue pairs themselves find on every provider with a RoCE device. */
+/** For programs that connect queue pairs themselves, on every provider with a RoCE device. */
 export function roceSuite(name: string, fixture: RoceFixture): void {
   let started: StartedFixture;
   beforeAll(async () => {

@@ -1,4 +1,4 @@
-/** What a real client of RPC over RDMA (RFC 5666, 8166, 8167) sends to a server of literal bytes. */
+/** A real client of RPC over RDMA (RFC 5666, 8166, 8167) against a server of literal bytes. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
 import type { MR } from '#contract/verbs/provider';

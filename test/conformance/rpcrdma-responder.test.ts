@@ -1,4 +1,4 @@
-/** What a real server of RPC over RDMA (RFC 5666, 8166, 8797) sends to a client of literal bytes. */
+/** A real server of RPC over RDMA (RFC 5666, 8166, 8797) against a client of literal bytes. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
 import type { MR } from '#contract/verbs/provider';

@@ -1,4 +1,4 @@
-/** What streams of a real host may share and what not (RFC 5042, RFC 4296), against raw peers. */
+/** Resources that streams of a real host may share or not (RFC 5042, RFC 4296), against raw peers. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { AsyncEventType, QPState, WCStatus } from '#contract/verbs/enums';
 import { Consumer, hex32, hex64 } from '../support/consumer.ts';

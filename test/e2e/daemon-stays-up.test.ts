@@ -1,4 +1,4 @@
-/** What clients and peers do must neither end the daemon nor keep it from answering others. */
+/** No client and no peer can end the daemon or keep it from answering others. */
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Provider } from '#contract/verbs/provider';
 import { connectDaemon } from '#verbs-api/connect-daemon';

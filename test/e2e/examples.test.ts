@@ -8,7 +8,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const FOLDER = join(ROOT, 'test/examples/typescript');
 const COMPILED = join(ROOT, '.cache/examples');
-/** What `node --test` runs. */
+/** Examples that `node --test` runs. */
 const TESTS = new Set(['faults']);
 
 const README = readFileSync(join(ROOT, 'test/examples/README.md'), 'utf8');

@@ -38,7 +38,7 @@ describe('a forged ICMP message', () => {
         believed,
         before: whole,
         after: whole,
-        anew: whole,
+        again: whole,
       });
     },
   );

@@ -1,6 +1,6 @@
 /**
- * What one program asks for with sizes of up to 2^20, or many times at once, while another one makes
- * round trips. The daemon's own watch judges its turns by their processor time: see
+ * One program makes requests with sizes of up to 2^20, or many at once, while another makes round
+ * trips. The daemon's own watch judges its turns by their processor time: see
  * `test/support/watched-turns.ts`.
  */
 import { readFileSync, writeSync } from 'node:fs';

@@ -103,7 +103,7 @@ describe('iwarpd nfs', () => {
     expect((await put.end()).status).toBe(130);
     expect(readdirSync(directory)).toEqual(['kept']);
     expect(readFileSync(`${directory}/kept`, 'utf8')).toBe('old');
-    // What replaces it has its mode.
+    // The replacement has its mode.
     writeFileSync(folder.file('local'), 'new');
     expect((await nfs(['put', folder.file('local'), '127.0.0.1:/kept'])).status).toBe(0);
     expect(readFileSync(`${directory}/kept`, 'utf8')).toBe('new');

@@ -10,7 +10,7 @@ import { RawPeer } from '../support/raw-peer.ts';
 
 const [SERVER, CLIENT] = [ownAddress(30), ownAddress(31)];
 const LIMIT = { timeoutMs: patience() };
-/** What `messages: true` says of itself. */
+/** The offer that `messages: true` sends. */
 const OFFER = Uint8Array.of(0x69, 0x77, 0x4d, 0x31, 0, 32, 0, 0, 16, 0);
 /** IRD with the flag of the peer-to-peer model, and ORD with those of its RTR, which is never sent. */
 const REQUEST = mpaRequest({ ird: 0x8008, ord: 0xc008, privateData: OFFER });

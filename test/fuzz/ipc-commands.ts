@@ -170,7 +170,7 @@ function pathAttributes(draws: Draws): NonNullable<CommandRequest<'modifyQP'>['a
   return Object.fromEntries(kept);
 }
 
-/** What leads RC, UC and UD from RESET to INIT, RTR and RTS. */
+/** Attributes that take RC, UC and UD from RESET to INIT, RTR and RTS. */
 const CONNECTION = ['ahAttr', 'pathMtu', 'destQpNum', 'rqPsn'];
 const STEPS_OF_PATH: readonly (readonly string[])[] = [
   ['accessFlags', 'pkeyIndex', 'portNum'],

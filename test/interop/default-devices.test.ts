@@ -29,7 +29,7 @@ async function run(...words: readonly string[]): Promise<string> {
   return stdout;
 }
 
-/** What `status` prints once it matches. */
+/** The output of `status` once it matches. */
 async function statusOnce(socket: string, pattern: RegExp): Promise<string> {
   for (;;) {
     const { stdout } = await runCommand(['status', '--socket', socket]);

@@ -144,7 +144,7 @@ function typed(command: string, index: number): string {
   }
   if (/&\s*$/.test(command)) {
     const [, front = ''] = /^(.*?)\s*&\s*$/s.exec(command) ?? [];
-    // What runs in the background is ready, on a busy machine too, when the next line is typed.
+    // Background commands are ready, even on a busy machine, before the next line is typed.
     return `{ ${front}\n} >${out} 2>&1 &\nsleep 3`;
   }
   return `{ ${command}\n} >${out} 2>&1; echo $? >.status${index}`;

@@ -11,7 +11,7 @@ import { type EndedPair, endOf, ProgramBench } from './program-bench.ts';
 
 const LEFT = '127.0.0.2';
 const RIGHT = '127.0.0.3';
-/** What `timeout` answers for a program that it ended. */
+/** Exit status of `timeout` for a program that it ended. */
 const TIMED_OUT = 124;
 const PINGS = 10;
 

@@ -101,7 +101,7 @@ sys.exit(any(worker.exitcode for worker in workers))
 `;
 
 describeWith(['pyverbs'], "a worker of Python's multiprocessing", () => {
-  it.each(['iwarp', 'roce'] as const)('opens a device of %s anew', async (transport) => {
+  it.each(['iwarp', 'roce'] as const)('opens a device of %s again', async (transport) => {
     const rig = await RoceRig.start({
       name: 'device0',
       addresses: [TRANSPORTS[transport]],

@@ -48,10 +48,10 @@ const STEPS: readonly (readonly [step: string, siw: string | null, rxe?: string]
   // The completion queue of a step above still uses it.
   ['ibv_destroy_comp_channel', 'EBUSY'],
   ['rdma_destroy_id', REFUSED],
-  ['anew: ibv_open_device', OK],
-  ['anew: ibv_post_send', null, OK],
-  ['anew: got', null, 'child anew'],
-  ['anew: ibv_close_device', OK],
+  ['again: ibv_open_device', OK],
+  ['again: ibv_post_send', null, OK],
+  ['again: got', null, 'child again'],
+  ['again: ibv_close_device', OK],
 ];
 
 /** The lines that a child on such a device prints. */

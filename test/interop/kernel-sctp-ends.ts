@@ -230,7 +230,7 @@ say(`protocol ${end.user.messages[0]?.payloadProtocol}, stream ${end.user.messag
 peer.abort();
 await endOf(end);
 
-say('# an association that starts anew');
+say('# an association that starts over');
 peer = await stranger(DDP, 5003);
 end = await next();
 execFileSync('tc', ['qdisc', 'add', 'dev', 'lo', 'root', 'netem', 'loss', '100%']);
@@ -238,7 +238,7 @@ peer.abort();
 await pause(100);
 execFileSync('tc', ['qdisc', 'del', 'dev', 'lo', 'root']);
 peer = await stranger(DDP, 5003);
-say(`anew: ${await endOf(end)}`);
+say(`again: ${await endOf(end)}`);
 peer.close();
 
 say('# in UDP, with both ends shown as they are');

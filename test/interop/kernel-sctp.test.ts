@@ -26,7 +26,7 @@ const SUITE_MS = 600_000;
 /** Tests of the compliance suite that connect or transfer, at least. */
 const PASSED_MIN = 50;
 
-/** What `kernel-sctp-ends.js` prints. */
+/** The output of `kernel-sctp-ends.js`. */
 const STORY = `# messages
 indications 1 1
 streams 4 4
@@ -52,8 +52,8 @@ parts: true true
 abort: aborted ECONNRESET
 # a forged payload protocol
 protocol 4294967295, stream 3
-# an association that starts anew
-anew: lost ECONNRESET
+# an association that starts over
+again: lost ECONNRESET
 # in UDP, with both ends shown as they are
 127.0.0.2:9899 in 9899, 127.0.0.2:9899 out 9899, 127.0.0.3:9899 in 9899, 127.0.0.3:9899 out 9899
 `;

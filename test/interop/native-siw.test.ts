@@ -66,7 +66,7 @@ async function onHost(
   return ended.output;
 }
 
-/** What doctor finds in the guest after `script`, by the name of the check. */
+/** Findings of doctor in the guest after `script`, by the name of the check. */
 async function doctorAfter(script: string): Promise<ReadonlyMap<string, Finding>> {
   const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
   const { output } = await guest.runToEnd(`${script}; node ${main} doctor --json`);

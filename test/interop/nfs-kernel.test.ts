@@ -231,7 +231,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       expect(output.match(/Read-only file system/g)).toHaveLength(2);
     });
 
-    it('makes handles of an earlier run stale, and is mounted anew', async () => {
+    it('makes handles of an earlier run stale, and is mounted again', async () => {
       const directory = folder.file('restarted');
       mkdirSync(directory);
       writeFileSync(join(directory, 'f'), 'there\n');

@@ -1,4 +1,4 @@
-/** What two iwarpds say to each other, recorded by the daemon's own tap and read by Wireshark. */
+/** Traffic between two iwarpds, recorded by the daemon's own tap and read by Wireshark. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

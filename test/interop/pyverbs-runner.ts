@@ -28,7 +28,7 @@ export function unpackTests(target: string): void {
   }
 }
 
-/** What the runner printed: a name, perhaps its description and what the test prints, the outcome. */
+/** Outcomes printed by the runner: a name, perhaps a description and output of the test, the outcome. */
 export function outcomes({ output, late }: EndedProgram): Outcomes {
   if (late || !/^Ran \d+ tests? in /m.test(output)) throw new Error(`did not finish: ${output}`);
   const list = output.slice(0, output.search(/^(=====|-----)/m));

@@ -22,7 +22,7 @@ function hex(bytes: Uint8Array): string {
 /** A place where our side says something else, and why. */
 interface Difference {
   readonly fpdu: number;
-  /** What we say, without the CRC; undefined when we say nothing. */
+  /** Our FPDU without the CRC; undefined if we send none. */
   readonly ours: string | undefined;
   readonly why: string;
 }

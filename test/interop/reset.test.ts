@@ -9,7 +9,7 @@ import { freePort } from '../support/free-port.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { ADDRESS, endOf, ProgramBench } from './program-bench.ts';
 
-/** What `timeout` answers for a program that it had to end. */
+/** Exit status of `timeout` for a program that it ended. */
 const TIMED_OUT = 124;
 
 let bench: ProgramBench;

@@ -30,7 +30,7 @@ const ITERATIONS = 20;
 const MESSAGE_BYTES = 700;
 const SGID_INDEX = 1;
 const PSN = 0xff_fff0;
-/** What ibv_ud_pingpong uses. */
+/** As used by ibv_ud_pingpong. */
 const QKEY = 0x1111_1111;
 
 /** Parameters that rdma-core's ping-pongs exchange. */

@@ -1,4 +1,4 @@
-/** What our client and server of NFS say over RDMA, recorded by our tap and read by Wireshark. */
+/** Traffic between our NFS client and server over RDMA, recorded by our tap and read by Wireshark. */
 import { execFile } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

@@ -39,7 +39,7 @@ export async function endOfCommand(command: RunningCommand): Promise<EndedRping>
   return { status, output: stdout + stderr };
 }
 
-/** What `-d` of our rping says when a connection is up. */
+/** The line of our rping with `-d` when a connection is up. */
 export function establishedLine(revision: 1 | 2, crc: boolean): string {
   return `established: MPA revision ${revision}, CRC ${crc ? 'on' : 'off'}`;
 }

@@ -15,7 +15,7 @@ import { GUEST_START_TIMEOUT_MS, type Guest, startGuest } from './kernel-peer/ke
 const MESSAGES = 100;
 const ENDS = join(repositoryRoot(), 'dist/test/interop/sctp-kernel-ends.js');
 
-/** What both runs print: on a quiet wire, and on one with loss. */
+/** The output of both runs: on a quiet wire, and on one with loss. */
 const STORY = `# ours opens, and shuts down
 kernel: up, 4 out, 4 in
 kernel: adaptation 1

@@ -3,7 +3,7 @@
  *
  * rdma-core's largest size is 65535: of 65536 it says "valid range is 23 to 65536", and refuses it.
  * With CRCs off our end is on the host, behind QEMU's proxy. With CRCs on it runs inside the guest,
- * next to siw, since the proxy cuts segments anew and siw fails a good CRC whose trailer is cut.
+ * next to siw, since the proxy re-segments the stream and siw fails a good CRC whose trailer is cut.
  */
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest';

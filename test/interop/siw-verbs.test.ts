@@ -58,7 +58,7 @@ function tellPlace(channel: Channel): Uint8Array {
   return new Uint8Array(view.buffer);
 }
 
-/** What verbs-probe's memory holds from byte `start` on. */
+/** The contents of verbs-probe's memory from byte `start` on. */
 function probePattern(length: number, start = 0): Uint8Array {
   return Uint8Array.from({ length }, (_, index) => (start + index) % 251);
 }

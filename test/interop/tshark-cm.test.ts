@@ -90,7 +90,7 @@ const FIELDS: {
   },
 };
 const NAMES = Object.keys(FIELDS) as CmMessageName[];
-/** What rdma_cm has in front of private data, and the addresses of the ports. */
+/** The header of rdma_cm before private data, and the addresses of the ports. */
 const ADDRESSES = {
   'req.ip_cm.ipv': '0x04',
   'req.ip_cm.sport': '0x9c40',

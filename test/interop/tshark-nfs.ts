@@ -5,7 +5,7 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 
-/** What Wireshark makes of a connection. */
+/** Wireshark's dissection of a connection. */
 interface DissectedNfs {
   /** XIDs of RPC-over-RDMA messages to the server, and from it. */
   readonly calls: ReadonlySet<string>;

@@ -33,7 +33,7 @@ interface DissectedTerminate {
   readonly code: number;
 }
 
-/** What Wireshark makes of a recording. */
+/** Wireshark's dissection of a recording. */
 export interface Dissection {
   readonly fpdus: readonly DissectedFpdu[];
   /** Numbers of the frames that it calls malformed, or whose lengths do not fit. */

@@ -54,7 +54,7 @@ async function holders(): Promise<ClientStatus[]> {
   return clients.filter(({ usage }) => (usage.objects['mr'] ?? 0) > 0);
 }
 
-/** What `doctor` finds of the kernel's call, as that user. */
+/** The finding of `doctor` about the kernel's call, as that user. */
 async function processVmFinding() {
   const { output } = await guest.runToEnd(`${USER} node ${MAIN} doctor --json --socket ${SOCKET}`);
   const { checks }: DoctorReport = JSON.parse(output.slice(output.indexOf('{')));

@@ -37,7 +37,7 @@ const ADDRESSES = [ownAddress(2), ownAddress(3)] as const;
 /** More than a program can send before it is killed. */
 const PINGS = '1000000';
 
-/** What carries the connections of the devices. */
+/** Wires between the devices. */
 export const WIRES = ['tcp', 'sctp', 'roce'] as const;
 type Wire = (typeof WIRES)[number];
 
@@ -56,7 +56,7 @@ const SILENCE_MS: Readonly<Record<Wire, number>> = { tcp: 0, sctp: 120_000, roce
 
 /** Who dies. `none`: the client ends in good order, and every message must be accounted for. */
 type Victim = 'client' | 'near daemon' | 'far daemon' | 'peer' | 'none';
-/** What runs at the two ends. */
+/** Programs at the two ends. */
 export type Load = 'typescript' | 'rping' | 'ib_write_bw';
 
 /** One round as drawn. */

@@ -1,4 +1,4 @@
-/** What programs send: slices of one fixed random buffer. An offset into it identifies a payload. */
+/** Payloads of programs: slices of one fixed random buffer. An offset into it identifies a payload. */
 import { Prng } from '../support/prng.ts';
 
 export const PATTERN_BYTES = 1 << 20;

@@ -51,7 +51,7 @@ export const KINDS = [
 ] as const;
 export type WorkKind = (typeof KINDS)[number];
 
-/** What devices are connected by. With `sctp`, a host may have a device over TCP as well. */
+/** Carriers of the connections. With `sctp`, a host may have a device over TCP as well. */
 export const CARRIERS = ['tcp', 'sctp'] as const;
 export type Carrier = (typeof CARRIERS)[number];
 

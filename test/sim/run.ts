@@ -6,7 +6,7 @@ import { must } from './rules.ts';
 import type { Party } from './sim-qp.ts';
 import { World } from './world.ts';
 
-/** What happened in a run. Two runs of one seed have equal results. */
+/** The events of a run. Two runs of one seed have equal results. */
 interface RunResult {
   readonly seed: number;
   readonly completions: number;

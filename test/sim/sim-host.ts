@@ -66,7 +66,7 @@ class Watcher implements TapWatcher {
   }
 }
 
-/** What everything in a world has in common. */
+/** Shared by everything in a world. */
 export interface Setting {
   readonly prng: Prng;
   readonly plan: Plan;

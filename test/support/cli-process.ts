@@ -19,7 +19,7 @@ export function commandWords(words: readonly string[]): string[] {
   return [process.execPath, main, ...words];
 }
 
-/** What TypeScript programs import, compiled. */
+/** The compiled modules that TypeScript programs import. */
 const VERBS_APIS = ['../../dist/verbs-api/index.js', '../../verbs-api/index.js'].map(
   (path) => new URL(path, import.meta.url).href,
 );

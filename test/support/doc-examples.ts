@@ -108,7 +108,7 @@ export function commandsOf(text: string): DocCommand[] {
   return commands;
 }
 
-/** What differs from run to run, on both sides of a comparison. */
+/** Text that differs from run to run, on both sides of a comparison. */
 const VARYING: readonly (readonly [RegExp, string])[] = [
   [/(?<![\w.])\/(?:home|run|tmp|var)\/[^\s,;:]+/g, '<path>'],
   [/\b\d{4}-\d\d-\d\dT[\d:.]+Z/g, '<time>'],

@@ -37,7 +37,7 @@ export interface FacingOptions {
   /** The raw peer's startup frame; default: revision 2, CRC, depths of 8. */
   readonly frame?: Uint8Array;
   readonly consumer?: ConsumerOptions;
-  /** What the host's sockets report as the bytes of a TCP segment. */
+  /** The bytes of a TCP segment, as the host's sockets report them. */
   readonly emssBytes?: () => number;
   /** Of the listener that the raw initiator connects to. */
   readonly address?: string;

@@ -49,7 +49,7 @@ const ARGUMENTS = 16;
 const COMPLETION_BYTES = 8;
 const ASYNC_BYTES = 16;
 const CM_EVENT_BYTES = 336;
-/** What REG_MR asks of the fake daemon by its protection domain. */
+/** Protection domains that select how the fake daemon handles REG_MR. */
 const RegisterAs = { refused: 77, usedAtOnce: 88, firstHandle: 1000 } as const;
 const CQ_KEY = 0x1000;
 const RQ_KEY = 0x3000;
@@ -117,7 +117,7 @@ export class FakeFile {
   readonly commands: number[] = [];
   /** Doorbells that wanted no reply. */
   readonly doorbells: number[] = [];
-  /** What CREATE_CQ, SET_OPTION and MIGRATE_ID brought. */
+  /** Arguments of CREATE_CQ, SET_OPTION and MIGRATE_ID. */
   readonly channels: number[] = [];
   readonly options: string[] = [];
   readonly sources: number[] = [];

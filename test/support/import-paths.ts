@@ -1,4 +1,4 @@
-/** What a source means by the path of an import. */
+/** Resolves the path of an import in a source. */
 import { readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 

@@ -44,7 +44,7 @@ export function name(text: string): Uint8Array {
 
 type Procedures = (typeof NFS3)['procedures'];
 
-/** What surrounds a call. */
+/** Options of a call. */
 interface RigCall {
   readonly credential?: Credential;
   readonly xid?: number;

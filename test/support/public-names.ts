@@ -41,7 +41,7 @@ export interface PublicName {
 
 /** The names of one of the `exports` in package.json. */
 export interface EntryPoint {
-  /** What programs import from. */
+  /** Modules that programs import from. */
   readonly specifier: string;
   /** The source file, below the root. */
   readonly file: string;

@@ -42,7 +42,7 @@ const CRC_BYTES = 4;
 /** The Castagnoli polynomial, reflected (RFC 3385, RFC 3720). */
 const POLYNOMIAL = 0x82f6_3b78;
 
-/** What eight shifts make of each byte. */
+/** The result of eight shifts of each byte. */
 const CRC_OF_BYTE = Uint32Array.from({ length: 256 }, (_, byte) => {
   let crc = byte;
   for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? POLYNOMIAL : 0);

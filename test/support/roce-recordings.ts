@@ -60,7 +60,7 @@ export interface RecordedPacket {
   readonly index: number;
   /** From the base header to the end of the padding. */
   readonly bytes: Uint8Array;
-  /** What `bytes` say. */
+  /** The decoded `bytes`. */
   readonly packet: Packet;
   readonly traits: number;
   /** GIDs as hexadecimal text. */

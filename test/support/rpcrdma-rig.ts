@@ -263,7 +263,7 @@ export class ResponderRig {
   readonly dispatched: Dispatched[] = [];
   readonly reposted: number[] = [];
   readonly released: number[] = [];
-  /** What happened, by type of effect, in order. */
+  /** The types of the effects, in order. */
   readonly order: ResponderEffect['type'][] = [];
   readonly effects: ResponderEffect[] = [];
   /** Memory that a reply by read list is in. */

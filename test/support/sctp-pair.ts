@@ -154,7 +154,7 @@ export class SctpRig {
   }
 }
 
-/** What happens to each datagram: how many copies of it arrive, and whether later ones overtake it. */
+/** The fate of each datagram: how many copies of it arrive, and whether later ones overtake it. */
 type Fate = () => { readonly copies: number; readonly late: boolean };
 
 /** A network between two ends, which know only its address. */

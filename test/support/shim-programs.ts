@@ -116,7 +116,7 @@ export async function listens(port: number, program: ShimProgram): Promise<void>
   }
 }
 
-/** What `iwarpd env` prints for the daemon at `socketPath`, as variables. */
+/** The variables that `iwarpd env` prints for the daemon at `socketPath`. */
 export async function shimEnvironment(socketPath: string): Promise<Environment> {
   const { status, signal, stdout, stderr } = await runCommand(['env', '--socket', socketPath]);
   if (status !== 0) throw new Error(`iwarpd env ended with ${status ?? signal}: ${stderr}`);

@@ -10,7 +10,7 @@ const root = fileURLToPath(new URL('../../', import.meta.url));
 const sources = join(root, 'native-bridge/preload');
 const probes = fileURLToPath(new URL('../unit/preload/probes/', import.meta.url));
 
-/** What compiles the shim and runs it: this machine, or an emulated one. */
+/** The machine that compiles and runs the shim: this machine, or an emulated one. */
 interface Machine {
   readonly name: string;
   readonly compiler: string;

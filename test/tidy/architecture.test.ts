@@ -1,4 +1,4 @@
-/** What daemon/ARCHITECTURE.md, GLOSSARY.md and CONTRIBUTING.md name exists. */
+/** Everything that daemon/ARCHITECTURE.md, GLOSSARY.md and CONTRIBUTING.md name exists. */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -16,7 +16,7 @@ function sourceText(folder: string): string {
     .join('\n');
 }
 
-/** What stands in backticks, outside fenced blocks. */
+/** Text in backticks, outside fenced blocks. */
 function named(text: string): string[] {
   const prose = text.replaceAll(/^```[\s\S]*?^```$/gm, '');
   return [...prose.matchAll(/`([^`\n]+)`/g)].map(([, name = '']) => name);

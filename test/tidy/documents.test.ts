@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
-/** What installing, building and running leave behind (`.gitignore`). */
+/** Files that installing, building and running leave behind (`.gitignore`). */
 const GENERATED = new Set(['node_modules', 'dist', '.git', '.cache']);
 
 function markdownFiles(folder: string): string[] {

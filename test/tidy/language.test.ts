@@ -21,6 +21,8 @@ const RULES: readonly (readonly [RegExp, string])[] = [
   [/\b(?:is|are|was|were) of\b/gi, 'belongs to, has, or a genitive'],
   [/\bby (?:itself|themselves)\b/gi, 'alone, on its own, automatically'],
   [/\b(?:tells?|told|telling) of\b/gi, 'reports, is notified of'],
+  [/\banew\b/gi, 'again, from the start'],
+  [/\/\*\*?\s+What\b/g, 'a noun: the bytes that, facts about'],
   [/\b(?:has|have|had|having) [^.;:]{1,40}(?<!\bto )\bhappen\b/gi, 'causes, injects'],
 ];
 
@@ -61,6 +63,9 @@ describe('sources and documents', () => {
     ['runs as user nobody', undefined],
     ['the bits go on the wire', undefined],
     ['# nobody waits', 'nobody'],
+    ['read anew', 'anew'],
+    ['/** What a port needs. */', '/** What'],
+    ['// What a port needs.', undefined],
     ['has a loss happen', 'has a loss happen'],
     ['has yet to happen', undefined],
   ])('%j', (text, words) => {

@@ -10,7 +10,7 @@ import { importPaths } from '../support/import-paths.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
-/** What installing, building and running leave behind (`.gitignore`). */
+/** Files that installing, building and running leave behind (`.gitignore`). */
 const GENERATED = new Set(['node_modules', 'dist', '.git', '.cache']);
 
 function listFiles(folder: string): string[] {
@@ -58,7 +58,7 @@ export const pureFolders: readonly string[] = (
 /** The source that a file means by a specifier, by its path from the top. */
 const resolved = importPaths(ROOT);
 
-/** What `file` imports or re-exports from other files, types included. */
+/** Imports and re-exports of `file` from other files, types included. */
 export function importsOf(file: string, text: string): Import[] {
   const code = withoutComments(text);
   const resolve = (specifier: string) => resolved(file, specifier);

@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest';
 import { readSource, sources } from './source-graph.ts';
 
-/** What measures or limits by the clock, as a name and how it is spelled. */
+/** Measures and limits by the clock: a name, and how it is spelled. */
 const BY_THE_CLOCK: Readonly<Record<string, RegExp>> = {
   'a limit of its own':
     /\b(?:timeout|timeoutMs|testTimeout|hookTimeout): \d[\d_]{2,}|^ *\}, \d[\d_]{2,}\);/m,

@@ -22,7 +22,7 @@ import * as api from '#verbs-api/index';
 import { createNative } from '#verbs-api/native/native-provider';
 import * as testing from '#verbs-api/testing/index';
 
-/** What programs may rely on. The compiler checks the types when the tests are built. */
+/** The API that programs may rely on. The compiler checks the types when the tests are built. */
 describe('the public surface', () => {
   it('exports these values and no others', () => {
     expect(Object.keys(api).sort()).toEqual([

@@ -1,4 +1,4 @@
-/** What every connection id assumes and checks: of a daemon, an embedded device or rdma_cm. */
+/** Defaults and checks of every connection id: of a daemon, an embedded device or rdma_cm. */
 import { VerbsError } from '#contract/verbs/errors';
 import type { PD, Provider } from '#contract/verbs/provider';
 

@@ -125,7 +125,7 @@ export class DescriptorMapper {
     }
   }
 
-  /** Fails all requests; the next one starts anew. */
+  /** Fails all requests; the next one starts over. */
   #fail(error: VerbsError): void {
     this.#closeDescriptor();
     for (const { reject } of [...this.#sent.splice(0), ...this.#queued.splice(0)]) reject(error);

@@ -44,7 +44,7 @@ class SharedBuffer {
 /** Shared buffers by the memory of a view. */
 const sharedBuffers = new WeakMap<ArrayBufferLike, SharedBuffer>();
 
-/** What peers see of a region. */
+/** Properties of a region that peers see. */
 interface PeerView {
   /** The address of its first byte. */
   readonly address: bigint;

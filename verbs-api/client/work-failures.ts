@@ -23,7 +23,7 @@ export class WorkFailures {
     this.#failed.push(failure);
   }
 
-  /** The queue pair starts anew. */
+  /** The queue pair starts over. */
   clear(): void {
     this.#failed.length = 0;
     this.#flushed = undefined;

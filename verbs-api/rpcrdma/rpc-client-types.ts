@@ -1,4 +1,4 @@
-/** What a program sees of an RPC client: its options, its calls. */
+/** Public types of an RPC client: its options and calls. */
 import type { CancelSignal, SocketAddress, WireOptions } from '#contract/verbs/provider';
 import type { Credential } from './core/credential.ts';
 import type { AnyProgram, ArgsOf, ResultOf } from './core/program.ts';

@@ -29,7 +29,7 @@ export interface Caller {
   bulkBuffer(lengthBytes: number): Promise<Uint8Array>;
 }
 
-/** What a handler can learn about a call besides its arguments. */
+/** Facts about a call for its handler, besides the arguments. */
 export interface ServerCall extends Caller {
   /** The call's XID, chosen by the caller. */
   readonly xid: number;

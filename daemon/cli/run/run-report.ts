@@ -1,4 +1,4 @@
-/** What `run` prints after a failure: how the program ended, and what its daemon knows about it. */
+/** The report of `run` after a failure: how the program ended, and its daemon's records of it. */
 import type { ResetReport } from '#contract/protocol/control';
 import type { FaultStatus } from '#contract/protocol/faults';
 import type { RefusalList } from '#contract/protocol/refusals';
@@ -18,7 +18,7 @@ export const REPORTED_REFUSALS_MAX = 20;
 /** The rest is in the log of the job. */
 const ANNOTATION_MAX_CHARACTERS = 2_000;
 
-/** What is known after a program on a private daemon has ended. */
+/** Facts about a program on a private daemon, after it has ended. */
 export interface RunFacts {
   /** The program and its arguments. */
   readonly words: readonly string[];
@@ -48,7 +48,7 @@ interface ReportSection {
 }
 
 export interface RunReport {
-  /** What failed, in one line. */
+  /** The failure, in one line. */
   readonly failure: string;
   readonly sections: readonly ReportSection[];
 }

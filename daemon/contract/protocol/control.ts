@@ -236,7 +236,7 @@ export interface EndedHolding {
   readonly objects: Readonly<Record<string, number>>;
 }
 
-/** What `reset` ended. */
+/** The result of `reset`: ended clients and connections, and leaks. */
 export interface ResetReport {
   /** Clients that still held objects, and their usage. */
   readonly leaks: readonly ClientStatus[];

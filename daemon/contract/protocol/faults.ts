@@ -232,7 +232,7 @@ export const FAULT_PLACES = {
 export type FaultPlace = keyof typeof FAULT_PLACES;
 
 /**
- * What of a device's traffic a fault can change. Each kind of device has some of them; see
+ * The parts of a device's traffic that faults can change. Each kind of device has some; see
  * `DEVICE_KINDS` of the host.
  */
 export type FaultTarget =
@@ -256,7 +256,7 @@ const PACKET_TARGETS: readonly FaultTarget[] = ['packets', 'requests', 'icrc'];
 
 interface KindEntry {
   readonly place: FaultPlace;
-  /** What it changes: the first of these that a device has. Default: nothing of its traffic. */
+  /** It changes the first of these that a device has. Default: no part of its traffic. */
   readonly on?: readonly FaultTarget[];
   readonly summary: string;
   /** Required parameters, and optional ones. */

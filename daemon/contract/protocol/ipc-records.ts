@@ -26,7 +26,7 @@ export const AGENT_REPLY_BYTES = 16;
 /** The most bytes that one agent request moves. */
 export const AGENT_TRANSFER_MAX_BYTES = 256 * 1024;
 
-/** What the daemon asks the agent of a client to do. */
+/** Operations that the daemon requests of a client's agent. */
 export const AgentOperation = { read: 1, write: 2 } as const;
 export type AgentOperation = (typeof AgentOperation)[keyof typeof AgentOperation];
 

@@ -47,7 +47,7 @@ export type TraceRecordKind =
 export interface TraceRecord {
   /** Microseconds since 1970; records are in this order. */
   readonly micros: number;
-  /** What happened. */
+  /** The kind of event. */
   readonly kind: TraceRecordKind;
   /** Device of the queue pair. Wire records: device of the watched end, if it has a queue pair. */
   readonly device?: string;

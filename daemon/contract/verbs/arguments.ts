@@ -6,7 +6,7 @@
  */
 import { VerbsError } from './errors.ts';
 
-/** What a value must be. */
+/** The required type and range of a value. */
 export interface Kind {
   /** In words: `a whole number from 0 to 65535`. */
   readonly wants: string;

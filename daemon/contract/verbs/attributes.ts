@@ -6,7 +6,7 @@ export type DeviceBackend = 'emulated' | 'native';
 /** The protocol that a device speaks (`enum ibv_transport_type`). */
 export type DeviceTransport = 'iwarp' | 'roce';
 
-/** What can carry an iWARP device's data: MPA over TCP, or SCTP. */
+/** Lower layers of an iWARP device: MPA over TCP, or SCTP. */
 export type DeviceLowerLayer = 'tcp' | 'sctp';
 /** All of them. */
 export const LOWER_LAYERS: readonly DeviceLowerLayer[] = ['tcp', 'sctp'];
@@ -24,7 +24,7 @@ export interface DeviceInfo {
   readonly backend: DeviceBackend;
   /** The protocol: programs connect RoCE's queue pairs with `QP.modify`. Default: iwarp. */
   readonly transport?: DeviceTransport | undefined;
-  /** What carries its data, for an emulated iWARP device. Default: tcp. */
+  /** Lower layer of an emulated iWARP device. Default: tcp. */
   readonly lowerLayer?: DeviceLowerLayer | undefined;
   /** 64-bit GUID, as 16 hex digits. */
   readonly nodeGuid: string;

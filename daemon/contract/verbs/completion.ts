@@ -34,7 +34,7 @@ export interface WC {
 
 /** An asynchronous event of a device (`struct ibv_async_event`). */
 export interface AsyncEvent {
-  /** What happened. */
+  /** The kind of event. */
   readonly type: AsyncEventType;
   /** The object concerned: handle of the QP, CQ or SRQ; the port number for port events. */
   readonly element: number;

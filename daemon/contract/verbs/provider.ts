@@ -217,7 +217,7 @@ export interface MR extends VerbsObject {
   /** An SGE of `length` bytes at `offset`; the whole region by default. RangeError outside. */
   sge(offset?: number, length?: number): SGE;
   /**
-   * What a peer needs to access `length` bytes at `offset`, by default the whole region: plain data
+   * Returns the facts that a peer needs to access `length` bytes at `offset`, by default the whole region: plain data
    * for `JSON.stringify`, which the peer checks with `parseRemoteMemory`. RangeError outside;
    * EACCES if the region was registered without `remoteRead`, `remoteWrite` and `remoteAtomic`.
    *
@@ -526,7 +526,7 @@ export interface ResolveOptions {
 
 /** An event of a connection id (`struct rdma_cm_event`). */
 export interface CMEvent {
-  /** What happened. */
+  /** The kind of event. */
   readonly type: CMEventType;
   /** On a connect request: the new id, to accept or reject. Otherwise the id itself. */
   readonly id: ConnectionId;

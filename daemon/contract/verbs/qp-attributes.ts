@@ -87,7 +87,7 @@ interface Place {
   readonly bytes: 1 | 2 | 4;
 }
 
-/** What there is to know about an attribute. */
+/** Facts about an attribute. */
 interface Row {
   /** Its bit in a mask (`enum ibv_qp_attr_mask`). */
   readonly bit: number;

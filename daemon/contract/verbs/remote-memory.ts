@@ -2,7 +2,7 @@
 import { Access } from './enums.ts';
 import { VerbsError } from './errors.ts';
 
-/** What a peer needs to access a memory region. Created by `MR.export`, sent as JSON. */
+/** The facts that a peer needs to access a memory region. Created by `MR.export`, sent as JSON. */
 export interface RemoteMemory {
   /** Address of the first byte in hexadecimal, `0x` in front: JSON has no 64-bit numbers. */
   readonly addr: string;

@@ -22,7 +22,7 @@ const TIMER_SLACK_MICROS = 1000;
 
 const NO_BYTES = new Uint8Array(0);
 
-/** What a faulty link uses from the host that wraps it around a link. */
+/** Options of a faulty link, from the host that wraps it around a link. */
 interface FaultyLinkOptions {
   readonly faults: StreamFaults;
   readonly clock: HostClock;

@@ -37,7 +37,7 @@ export interface PacketFacts {
   readonly receiver: PacketConnection | undefined;
 }
 
-/** What happens to a packet. */
+/** The effect of the faults on a packet. */
 interface PacketFate {
   dropped: boolean;
   /** Its ICRC is wrong. */

@@ -32,7 +32,7 @@ import { WireTable } from './wire-table.ts';
 
 /** Limit of the last packets of an ended wire: pending answers. */
 const REST_PACKETS_MAX = 256;
-/** What the network needs from its host. */
+/** The network's interface to its host. */
 export interface PacketNetworkHost {
   /** Calls back in the next turn of the event loop. */
   soon(run: () => void): void;

@@ -38,7 +38,7 @@ import { RoceId } from './roce-id.ts';
 import { RoceRoutes, type RouteHost } from './roce-routes.ts';
 import { type PortHolder, ServicePorts } from './service-ports.ts';
 
-/** What it needs from the host. */
+/** The manager's interface to its host. */
 export interface RoceCmHost extends RouteHost {
   readonly isolated?: boolean;
   now(): Micros;
@@ -687,7 +687,7 @@ function factsOf(parameters: ProgramParameters): CmEndFacts {
   };
 }
 
-/** What a program learns about its peer, with depths from its own side. */
+/** Facts for a program about its peer, with depths from its own side. */
 function peerFacts(peer: CmPeerFacts) {
   const { qpn, flowControl, rnrRetry, srq } = peer;
   return {

@@ -21,7 +21,7 @@ const SMALLEST_MTU = 1;
 /** The code of 4096 bytes, for packets between devices of this host. */
 const LARGEST_MTU = 5;
 
-/** What a port needs from its host. */
+/** The port's interface to its host. */
 export interface PortHost {
   /** The ports that this one reaches, including itself. */
   rocePorts(): readonly RocePort[];

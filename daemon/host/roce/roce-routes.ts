@@ -17,7 +17,7 @@ const FLOW_LABEL_MASK = 0xf_ffff;
 /** Packet life time on Ethernet; the kernel's value. */
 const PACKET_LIFE_TIME = 18;
 
-/** What routes need from their host. */
+/** Interface of routes to their host. */
 export interface RouteHost {
   random32(): number;
   rocePorts(): readonly RocePort[];

@@ -34,7 +34,7 @@ export interface PacketDestination {
   readonly gid: string;
 }
 
-/** What the RoCE side uses from its host. */
+/** The RoCE side's interface to its host. */
 interface RoceSideHost extends SideHost {
   readonly cm: HostCm;
   readonly faults: HostFaults;

@@ -2,11 +2,11 @@
 import { assert } from '#base/assert';
 import type { PacketConnection } from './packet-connection.ts';
 
-/** What one connection sends before the next gets its turn. */
+/** Bytes that one connection sends before the next gets its turn. */
 export const SHARE_BYTES = 131_072;
 /** Cost of a packet in addition to its payload, expressed in bytes. */
 export const PACKET_COST_BYTES = 1024;
-/** What all connections send before sockets and clients get their turn: about a millisecond. */
+/** Bytes that all connections send before sockets and clients get their turn: about a millisecond. */
 const TURN_BYTES = 4_194_304;
 /** Finished places that are kept in the queue. */
 const DONE_MAX = 1024;

@@ -22,7 +22,7 @@ const CLOSE_MICROS = 20_000_000;
 const CONTROL_BYTES = 4;
 const SSN_MASK = 0xffff;
 
-/** What the streams need from their network. */
+/** Interface of the streams to their network. */
 export interface StreamsHost {
   /** Calls `run` in a later turn of the event loop. */
   soon(run: () => void): void;

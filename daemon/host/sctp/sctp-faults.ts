@@ -14,7 +14,7 @@ const HELD_MAX_BYTES = 16 * 1024 * 1024;
 /** How long a packet to reorder waits for one that overtakes it. */
 const REORDER_MICROS = 10_000;
 
-/** What faults need from their host. */
+/** Interface of faults to their host. */
 interface SctpFaultHost {
   /** The device that has the address, if it belongs to this host. */
   deviceAt(address: string): string | undefined;

@@ -3,7 +3,7 @@ import { NEVER } from '#base/time';
 import type { FaultTarget } from '#contract/protocol/faults';
 import type { DeviceKind } from '../device-kind.ts';
 
-/** What messages of SCTP lack, and why. */
+/** Fault targets that SCTP messages lack, and why. */
 const NOT_OVER_SCTP: Readonly<Partial<Record<FaultTarget, string>>> = {
   bytes: 'whose messages are whole',
   crc: 'whose messages have no CRC: SCTP checks its packets',

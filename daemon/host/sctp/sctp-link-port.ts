@@ -14,7 +14,7 @@ const WAITING_MAX = 128;
  */
 const IDLE_MICROS = 2_000_000;
 
-/** What a port needs from its network. */
+/** The port's interface to its network. */
 export interface LinkPortHost extends StreamsHost {
   /** Associations that the connections of a program share. */
   readonly shared: SharedAssociations;

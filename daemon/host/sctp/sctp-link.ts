@@ -33,7 +33,7 @@ export const CONTROL: MessageKind = {
   acknowledgeAtOnce: true,
 };
 
-/** What a link needs from its association's streams. */
+/** The link's interface to its association's streams. */
 interface LinkStreams {
   readonly association: Association;
   /** Calls `run` in a later turn of the event loop. */

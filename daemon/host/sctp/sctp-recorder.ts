@@ -17,7 +17,7 @@ const PACKET_MAX_BYTES = 65_535;
 const HOP_LIMIT = 64;
 const DONT_FRAGMENT = 0x4000;
 
-/** What a recorder needs from its host. */
+/** The recorder's interface to its host. */
 interface RecordedHost {
   /** The device that has the address, if it belongs to this host. */
   deviceAt(address: string): string | undefined;

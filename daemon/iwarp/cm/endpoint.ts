@@ -49,7 +49,7 @@ const TRANSITIONS: Readonly<Record<EndpointPhase, readonly EndpointPhase[]>> = {
   over: [],
 };
 
-/** What an endpoint uses from the connection manager. */
+/** The endpoint's interface to its connection manager. */
 export interface EndpointOwner<Id> {
   /** A Request arrived: false if the backlog is full. */
   requested(endpoint: Endpoint<Id>, event: RequestEvent): boolean;

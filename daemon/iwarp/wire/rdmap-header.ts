@@ -45,7 +45,7 @@ export const RDMAPOpcode = {
 } as const;
 export type RDMAPOpcode = (typeof RDMAPOpcode)[keyof typeof RDMAPOpcode];
 
-/** What the RFCs say about one opcode. */
+/** Properties of an opcode, from the RFCs. */
 interface OpcodeEntry {
   readonly name: string;
   readonly tagged: boolean;

@@ -64,7 +64,7 @@ export interface CompletionWriter {
   readonly bytes: Uint8Array;
   /** Returns false if the ring is full. */
   write(completion: CompletionRecord): boolean;
-  /** What the client waits for, as bits of `Notify`. */
+  /** The notifications that the client has armed, as bits of `Notify`. */
   armed(): number;
   disarm(): void;
   /** Counts the entries that the client has not taken. */

@@ -71,7 +71,7 @@ export class CmConnection {
   owned = true;
   /** Passive side: the listener, until the request is accepted or rejected. */
   listener: CmListener | undefined;
-  /** What each end announced. */
+  /** The facts that each end announced. */
   local: CmEndFacts | undefined;
   remote: CmPeerFacts | undefined;
   /** Transport retries of both queue pairs. */

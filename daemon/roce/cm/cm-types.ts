@@ -1,11 +1,11 @@
 /**
- * What the ends of a connection announce to each other, and the limits of the manager. Names are those of the
+ * Facts that the ends of a connection announce to each other, and the limits of the manager. Names are those of the
  * specification (IBTA 12).
  */
 import type { QPType } from '#contract/verbs/enums';
 import type { CmPath } from './cm-path.ts';
 
-/** What one end announces about its queue pair in a REQ or a REP. */
+/** Facts that one end announces about its queue pair in a REQ or a REP. */
 export interface CmEndFacts {
   readonly qpn: number;
   /** Reads and atomics that it serves at once, and that it will have outstanding. */
@@ -19,7 +19,7 @@ export interface CmEndFacts {
   readonly privateData: Uint8Array;
 }
 
-/** What the peer announces, and the PSN that our first packet must have. */
+/** Facts that the peer announces, with the PSN that our first packet must have. */
 export interface CmPeerFacts extends CmEndFacts {
   readonly startingPsn: number;
 }

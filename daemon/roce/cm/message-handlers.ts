@@ -644,7 +644,7 @@ function requestIn(mad: Uint8Array): Message<'REQ'> {
   return message;
 }
 
-/** What the peer announces about its queue pair. */
+/** Facts that the peer announces about its queue pair. */
 function factsOf(fields: Message<'REQ'>['fields'] | Message<'REP'>['fields']): CmPeerFacts {
   return {
     qpn: fields.localQpn,

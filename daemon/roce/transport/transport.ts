@@ -6,7 +6,7 @@ import type { PacketWire } from './packet-wire.ts';
 import { ReliableWire } from './reliable.ts';
 import { UnreliableWire } from './unreliable.ts';
 
-/** What a wire needs besides the attributes of its queue pair. */
+/** Options of a wire, besides the attributes of its queue pair. */
 export interface PacketWireOptions {
   readonly type: QPType;
   readonly qpn: number;

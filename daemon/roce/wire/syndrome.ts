@@ -73,7 +73,7 @@ export function rnrTimerMicros(timer: number): number {
   return RNR_MICROS[timer & VALUE_MASK] ?? 0;
 }
 
-/** What timeout code 0 would stand for; it means "never" instead. */
+/** The unit of timeout codes. By the formula, code 0 is one unit, but it means "never". */
 const TIMEOUT_UNIT_MICROS = 4.096;
 
 /** ACK timeout of a requester: 4.096 µs times 2 to the power of `timeout` (5 bits count). Infinity for 0. */

@@ -14,7 +14,7 @@ export type Figures = Readonly<Record<string, number>>;
 export interface GrowthSeries {
   readonly name: string;
   readonly title: string;
-  /** What grows. */
+  /** The objects that grow in number. */
   readonly axis: string;
   readonly metrics: readonly Metric[];
   /** Rising. */

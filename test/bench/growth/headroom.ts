@@ -17,7 +17,7 @@ interface Usage {
   readonly residentBytes: number;
 }
 
-/** What all watched processes used after a step. */
+/** Resources of all watched processes after a step. */
 export interface Sample {
   readonly size: number;
   readonly usage: readonly Usage[];
@@ -79,7 +79,7 @@ export function residentBytesOf(status: string): number {
   return Number(/^VmRSS:\s*([0-9]+) kB/m.exec(status)?.[1] ?? Number.NaN) * 1024;
 }
 
-/** What /proc/meminfo says is available. */
+/** Available memory, from /proc/meminfo. */
 export function availableBytesOf(meminfo: string): number {
   return Number(/^MemAvailable:\s*([0-9]+) kB/m.exec(meminfo)?.[1] ?? 0) * 1024;
 }

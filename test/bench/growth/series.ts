@@ -1,4 +1,4 @@
-/** What grows: messages, queue pairs, clients, devices. */
+/** Series that grow: messages, queue pairs, clients, devices. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import { BenchDaemon } from '#daemon/bench/bench-daemon';
 import { rawStream } from '#daemon/bench/raw-baselines';
@@ -28,7 +28,7 @@ const EACH_MIN = 16;
 /** How long an idle daemon is watched. */
 const IDLE_MS = 2000;
 
-/** What `growing` measures. */
+/** Metrics of `growing`. */
 const OF_GROWING: GrowthSeries['metrics'] = [
   { key: 'setup', title: 'set-up ms each' },
   { key: 'memory', title: 'daemon MiB' },

@@ -361,7 +361,7 @@ const ROCE_ADDRESS = { grh: { dgid: '0000:0000:0000:0000:0000:ffff:7f00:0001', s
 const RIGHTS = Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic;
 const ROCE_GROUP = '0000:0000:0000:0000:0000:ffff:e000:0001';
 
-/** What leads a queue pair to RTS, connected to the queue pair `destQpNum` of the same device. */
+/** Commands that take a queue pair to RTS, connected to the queue pair `destQpNum` of the same device. */
 function rocePath(
   type: QPType,
   destQpNum: number,

@@ -125,7 +125,7 @@ export const VERBS_CORPUS: readonly Uint8Array[] = [
 /** Commands that create one object of each kind. */
 const VERBS_START = VERBS_CORPUS.slice(0, 7);
 
-/** What differs between the providers whose programs are played. */
+/** Differences between the providers whose programs are played. */
 export interface VerbsWorld {
   readonly transport: DeviceTransport;
   /** Creates one object of each kind. */

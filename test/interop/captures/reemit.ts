@@ -225,7 +225,7 @@ function describe(fpdu: CutFpdu): Partial<OutboundMessage> {
   throw new Error(`no work request sends opcode ${opcode}`);
 }
 
-/** What our side said in a recorded one's place. */
+/** Output of our side in place of the recorded side. */
 interface Reemitted {
   /** Our Request or Reply. */
   readonly startup: Uint8Array;

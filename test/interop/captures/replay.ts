@@ -52,7 +52,7 @@ export interface Replayed {
   readonly fpdus: string[];
   /** Header and ULPDU length of each, for the checks on what a Terminate copies. */
   readonly segments: { readonly header: string; readonly ulpduLength: number }[];
-  /** What ended the input, if something did. */
+  /** The error that ended the input, if any. */
   readonly error: ProtocolError | undefined;
   /** Our names of the quirks met. */
   readonly quirks: ReadonlySet<string>;

@@ -56,7 +56,7 @@ export async function makeBaseRoot(world: World, folder: string): Promise<void> 
 }
 
 /**
- * What downloads from npm's registry need inside of a root file system: written to files of `world`,
+ * Settings for downloads from npm's registry inside a root file system: written to files of `world`,
  * to be mounted there. A proxy's certificate, say, that only this machine knows.
  */
 export async function registryAccess(world: World): Promise<RegistryAccess> {

@@ -44,7 +44,7 @@ function instructions(text: string): Instruction[] {
   });
 }
 
-/** What takes the instructions of a stage, in order. */
+/** Executes the instructions of a stage, in order. */
 interface StageRunner {
   /** Root file system of this stage. */
   readonly root: string;

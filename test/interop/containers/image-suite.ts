@@ -14,7 +14,7 @@ const ISOLATED = ['--network', 'none'];
 /** The strictest limits of a program. */
 const STRICT = ['--cap-drop=all', '--security-opt=no-new-privileges'];
 const READ_ONLY = ['--read-only', '--read-only-tmpfs=false'];
-/** What README.md says a read-only root file system needs. */
+/** The needs of a read-only root file system, from README.md. */
 const WRITABLE = ['--volume=iwarpd-run:/run/iwarpd', '--tmpfs=/tmp'];
 /** Where a daemon in one container and its programs in another have the socket. */
 const SHARED_SOCKET = '--env=IWARPD_SOCKET=/run/rnic/iwarpd/iwarpd.sock';

@@ -207,7 +207,7 @@ function containerContradictions(pod: PodSpec, each: PodContainer): string[] {
 }
 
 /**
- * What keeps a pod from a namespace with the "restricted" Pod Security Standard, a line each:
+ * Reasons that keep a pod out of a namespace with the "restricted" Pod Security Standard, a line each:
  * https://kubernetes.io/docs/concepts/security/pod-security-standards/
  */
 export function restrictedObstacles(pod: PodSpec): string[] {

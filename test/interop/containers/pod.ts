@@ -5,7 +5,7 @@ import type { PodContainer, PodSpec, Probe } from './kubernetes.ts';
 import type { Podman } from './podman.ts';
 
 const INIT_TIMEOUT_MS = 90_000;
-/** What Kubernetes takes where a probe does not say. */
+/** Defaults of Kubernetes for a probe. */
 const PERIOD_SECONDS = 10;
 const FAILURES_MAX = 3;
 const PROBE_TIMEOUT_SECONDS = 1;

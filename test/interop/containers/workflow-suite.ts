@@ -20,7 +20,7 @@ const { uses, runs } = readWorkflow(join(repositoryRoot(), 'docker/github-action
   IWARPD_REVISION: 'HEAD',
 });
 
-/** What GitHub's machine has that Debian's smallest system lacks. */
+/** Programs of GitHub's machine that Debian's smallest system lacks. */
 const BROUGHT = 'git make gcc g++ libc6-dev python3 sudo';
 
 /** A user's project: a check that passes on an RNIC and fails without one. */

@@ -1,4 +1,4 @@
-/** What sets programs of a guest up for a daemon there. */
+/** Sets programs of a guest up for a daemon there. */
 import { runCommand } from '#test/support/cli-process';
 
 /**

@@ -25,7 +25,7 @@ import { promisify } from 'node:util';
 import { repositoryRoot } from '#test/support/prerequisites';
 import { exposeSiwParameters } from './siw-parameters.ts';
 
-/** What booting takes; all paths are absolute. */
+/** Files and options for booting; all paths are absolute. */
 export interface KernelPeerImage {
   readonly kernel: string;
   readonly initrd: string;

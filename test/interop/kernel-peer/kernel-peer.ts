@@ -4,8 +4,8 @@
  * The guest sees the host's file tree, read-only under a scratch overlay, and runs the host's
  * programs: `run` starts any bash script there, several at a time if wanted. It reaches listeners on
  * the host's 127.0.0.1 as 10.0.2.2 (`HOST_ADDRESS`); the host reaches its forwarded ports on
- * 127.0.0.1; it reaches itself as 10.0.2.15 (`GUEST_ADDRESS`). QEMU carries TCP as a proxy: it cuts
- * the stream into segments anew, and it accepts connections to a forwarded port whether or not
+ * 127.0.0.1; it reaches itself as 10.0.2.15 (`GUEST_ADDRESS`). QEMU carries TCP as a proxy: it
+ * re-segments the stream, and it accepts connections to a forwarded port whether or not
  * anything listens inside, so wait for the guest's `READY` first (`guest/serve`).
  *
  * Programs in its PATH, each explained in its first lines: `serve`, `pair`, `siw`, `record` (in
@@ -345,7 +345,7 @@ export function startGuest(options: GuestOptions = {}): Promise<Guest> {
 }
 
 /**
- * What starts a guest ahead of the suites beside it, where that is permitted: its clock runs on while it
+ * The command that starts a guest ahead of the suites beside it, where that is permitted: its clock runs on while it
  * waits for a processor, so its programs would time out.
  */
 function firstOnItsProcessor(): string[] {

@@ -1,5 +1,5 @@
 /**
- * Records the kernel's rxe anew: node dist/test/interop/kernel-peer/record-rxe.js [NAME...].
+ * Records the kernel's rxe again: node dist/test/interop/kernel-peer/record-rxe.js [NAME...].
  * Boots a guest, runs `test/vectors/roce/record` there, and copies the results to `recordings` beside it.
  */
 import { execFileSync } from 'node:child_process';

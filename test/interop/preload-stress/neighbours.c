@@ -1,4 +1,4 @@
-/* What runs beside the traffic: devices, processes, and descriptors. */
+/* Load beside the traffic: devices, processes, and descriptors. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

@@ -59,7 +59,7 @@ extern atomic_int listening_port;
 /* A device that stays open. */
 extern struct ibv_context *standing;
 
-/* The first device, opened anew, or NULL. */
+/* The first device, opened again, or NULL. */
 struct ibv_context *open_first(void);
 
 #endif

@@ -311,7 +311,7 @@ static void try_destructions(struct end *end, struct spares *spares) {
 }
 
 /* A message of the child, from itself to itself. */
-static void exchange_anew(struct ibv_qp *qp, struct ibv_mr *mr, char *memory) {
+static void exchange_again(struct ibv_qp *qp, struct ibv_mr *mr, char *memory) {
   struct ibv_sge from = {.addr = (uintptr_t)memory, .length = TEXT_BYTES, .lkey = mr->lkey};
   struct ibv_sge to = {
       .addr = (uintptr_t)memory + TEXT_BYTES, .length = TEXT_BYTES, .lkey = mr->lkey};
@@ -320,30 +320,30 @@ static void exchange_anew(struct ibv_qp *qp, struct ibv_mr *mr, char *memory) {
       .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, .sg_list = &from, .num_sge = 1};
   struct ibv_send_wr *bad_send;
   connect_qp(qp, qp->qp_num, 1, 0);
-  strcpy(memory, "child anew");
+  strcpy(memory, "child again");
   CHECK(ibv_post_recv(qp, &receive, &bad_receive) == 0);
-  TRY("anew: ibv_post_send", ibv_post_send(qp, &send, &bad_send));
+  TRY("again: ibv_post_send", ibv_post_send(qp, &send, &bad_send));
   expect_completion(qp->send_cq);
   expect_completion(qp->send_cq);
-  say("anew: got", memory + TEXT_BYTES);
+  say("again: got", memory + TEXT_BYTES);
 }
 
 /* A device of the child's own. */
-static void try_anew(struct end *end) {
+static void try_again(struct end *end) {
   static char memory[4096];
   struct ibv_context *verbs = ibv_open_device(end->id->verbs->device);
   struct ibv_pd *pd;
   struct ibv_mr *mr;
   struct ibv_cq *cq;
   struct ibv_qp *qp;
-  TRY_OBJECT("anew: ibv_open_device", verbs);
+  TRY_OBJECT("again: ibv_open_device", verbs);
   if (verbs == NULL) return;
   CHECK((pd = ibv_alloc_pd(verbs)) != NULL);
   CHECK((mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE)) != NULL);
   CHECK((cq = ibv_create_cq(verbs, 8, NULL, NULL, 0)) != NULL);
   struct ibv_qp_init_attr init = plain_init(cq, 4);
   CHECK((qp = ibv_create_qp(pd, &init)) != NULL);
-  if (is_roce(end)) exchange_anew(qp, mr, memory);
+  if (is_roce(end)) exchange_again(qp, mr, memory);
   struct rdma_event_channel *events = rdma_create_event_channel();
   struct rdma_cm_id *id;
   CHECK(events != NULL && rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
@@ -355,7 +355,7 @@ static void try_anew(struct end *end) {
   CHECK(ibv_destroy_cq(cq) == 0);
   CHECK(ibv_dereg_mr(mr) == 0);
   CHECK(ibv_dealloc_pd(pd) == 0);
-  TRY("anew: ibv_close_device", ibv_close_device(verbs));
+  TRY("again: ibv_close_device", ibv_close_device(verbs));
 }
 
 static void run_child(struct end *end, struct spares *spares, int parents_end) {
@@ -367,7 +367,7 @@ static void run_child(struct end *end, struct spares *spares, int parents_end) {
   try_creations(end, spares);
   try_posts(end, spares);
   try_destructions(end, spares);
-  try_anew(end);
+  try_again(end);
   _exit(0);
 }
 

@@ -1,6 +1,6 @@
 /*
- * What `iwarpd run --lint` advises against: linted RULE GID-INDEX, on the first RoCE device. One queue pair
- * talks to itself. Does all that RULE is about, and all else as it should be; RULE "none" does nothing wrong.
+ * Does what `iwarpd run --lint` advises against: linted RULE GID-INDEX, on the first RoCE device. One queue pair
+ * talks to itself. Breaks RULE and no other rule; "none" breaks none.
  */
 #include <pthread.h>
 #include <sys/syscall.h>

@@ -1,4 +1,4 @@
-/* What programs of this folder share: checks, and the way from a device to a connected queue pair. */
+/* Shared by the programs of this folder: checks, and the way from a device to a connected queue pair. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
 

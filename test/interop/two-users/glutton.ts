@@ -170,7 +170,7 @@ async function unreadBytes(path: string): Promise<Taken> {
   const programs = await Programs.start(path);
   const { context, pd } = programs.at(0);
   const cq = await context.createCQ({ cqe: 1 });
-  // What makes answers long.
+  // Objects that make answers long.
   for (let count = 0; count < UNREAD_QPS; count += 1) {
     await pd.createQP({ sendCQ: cq, recvCQ: cq, ...QUEUES });
   }

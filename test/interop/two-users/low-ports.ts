@@ -4,7 +4,7 @@ import type { Provider, SocketAddress } from '#contract/verbs/provider';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 
 const ROCE_ADDRESS = '127.0.0.3';
-/** What QP 1 has. */
+/** The Q_Key of QP 1. */
 const CONTROLLED_QKEY = 0x8001_0000;
 
 /** Tries `addresses` with `port`, and a queue pair of the device `r`; says how each went. */

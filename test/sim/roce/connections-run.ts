@@ -25,7 +25,7 @@ interface Story {
   readonly ownQpn: number;
   /** Types of its events. */
   readonly received: IbCmEvent['type'][];
-  /** What its program did with it last. */
+  /** The last action of its program on it. */
   did: 'nothing' | 'accept' | 'reject' | 'establish' | 'disconnect' | 'destroy';
 }
 

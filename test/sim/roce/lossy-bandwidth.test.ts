@@ -1,5 +1,5 @@
 /**
- * What losses cost a connection whose packets leave the host: simulated time for the same data over a
+ * The cost of losses for a connection whose packets leave the host: simulated time for the same data over a
  * link of one packet in ten microseconds, with and without loss.
  */
 import { expect, it } from 'vitest';

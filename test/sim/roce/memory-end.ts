@@ -373,7 +373,7 @@ export class MemoryEnd {
       // The peer may still use its memory, so it is not used again.
       return;
     }
-    // What succeeded silently before others failed, its completion would not say either.
+    // An unsignalled success before a failure has no completion to show its order.
     if (!named && this.failed) return;
     must(!this.failed, 'order', `work ${id} succeeds after work that failed`);
     if (arrival !== UNREACHED) {

@@ -132,7 +132,7 @@ export class MemoryProgram {
     this.#receives = new ReceiveProducer(srq.ring, 0, srq.count);
   }
 
-  /** What queue pairs have abandoned must not be used for later work. */
+  /** Memory that queue pairs have abandoned must not be used for later work. */
   noteCommand(): void {
     this.#epoch.noteCommand();
   }

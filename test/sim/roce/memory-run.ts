@@ -155,7 +155,7 @@ class Run {
     return { completions, failures, trace: this.#time.now + this.#steps };
   }
 
-  // What happens
+  // Steps
 
   #operate(): void {
     const prng = this.#prng;
@@ -196,7 +196,7 @@ class Run {
   async #step(): Promise<void> {
     this.#time.step();
     this.#steps += 1;
-    // What a turn has used up is dropped after it.
+    // Memory that a turn has used up is dropped after it.
     await undefined;
     if (this.#steps % DEEP_CHECK_EVERY === 0 && this.#clock.turns === 0) this.#check();
   }

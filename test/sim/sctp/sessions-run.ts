@@ -24,7 +24,7 @@ const WORK_MAX = 12;
 /** For accepts, and without negotiation. */
 const DEPTH = 4;
 
-/** What becomes of a session. */
+/** The end of a session. */
 type Fate = 'closed by a' | 'closed by b' | 'closed by both' | 'rejected' | 'refused' | 'fault';
 const FATES: readonly Fate[] = [
   'closed by a',
@@ -55,7 +55,7 @@ interface Session {
   readonly fate: Fate;
   readonly privateData: Uint8Array;
   readonly answer: Uint8Array;
-  /** What `a` posted towards `b`, and the other way round. */
+  /** Messages that `a` posted towards `b`, and the reverse. */
   readonly fromA: Model;
   readonly fromB: Model;
 }

@@ -30,7 +30,7 @@ export interface MessageTraits {
   readonly eventsInLine: boolean;
 }
 
-/** What both ends of an association share. */
+/** Shared by both ends of an association. */
 export interface MessagePath {
   readonly time: VirtualTime;
   readonly prng: Prng;

@@ -13,7 +13,7 @@ const RUN: JunitRun = {
   stderr: '',
 };
 
-/** What Python's parser reads: attributes and texts by tag. */
+/** Output of Python's parser: attributes and texts by tag. */
 const READ = `
 import json, sys, xml.etree.ElementTree as tree
 root = tree.fromstring(sys.stdin.buffer.read())

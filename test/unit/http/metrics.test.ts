@@ -87,7 +87,7 @@ describe('/metrics', () => {
     expect(samples.get(`iwarpd_build_info{version="1.2.3",crc_engine="${label}"}`)).toBe(1);
   });
 
-  it('computes each scrape anew', async () => {
+  it('computes each scrape again', async () => {
     const target = new FixedTarget();
     const first = await metricsOf(target);
     target.ready = false;

@@ -17,7 +17,7 @@ describe('the watch over turns of the event loop', () => {
     expect(notified).toEqual([
       `a turn of ${TURN_MAX_MS + 20}.0 ms, of which ${TURN_MAX_MS - 2}.0 ms: Immediate, uverbs 289`,
     ]);
-    // The next one begins anew.
+    // The next one starts over.
     watch.begin(3, 'Pipe', 1020 + 2 * TURN_MAX_MS);
     expect(notified).toHaveLength(1);
     watch.begin(4, 'Pipe', 1021 + 3 * TURN_MAX_MS);

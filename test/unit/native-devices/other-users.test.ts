@@ -117,7 +117,7 @@ describe('whether another user may open a node', () => {
     expect(devicesOf(clientOf(STRANGER, nodeGid + 1))).toEqual(['emu0']);
   });
 
-  it('is decided anew for each command', () => {
+  it('is decided again for each command', () => {
     chmodSync(node, 0o666);
     const client = clientOf(STRANGER, nodeGid + 1);
     expect(devicesOf(client)).toEqual(['emu0', 'nat0']);

@@ -14,7 +14,7 @@ import { flushedReceive, flushedSend } from '#verbs-api/native/queue-pair';
 
 describe('sends that wait for a connection', () => {
   const ROOM = 4;
-  /** What `HeldSends` asks of a queue pair; requests of opcode 99 are malformed. */
+  /** The queue pair of `HeldSends`; requests of opcode 99 are malformed. */
   const queuePair = {
     subject: 'the queue pair',
     capabilities: { maxSendWr: ROOM },

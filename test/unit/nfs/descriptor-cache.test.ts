@@ -4,7 +4,7 @@ import { DescriptorCache } from '#verbs-api/nfs/server/descriptor-cache';
 
 let cache: DescriptorCache;
 
-/** Opens the same file anew for a node. */
+/** Opens the same file again for a node. */
 function keep(nodeId: number, purpose: 'path' | 'read' = 'path'): number {
   const fd = openSync('/dev/null', 'r');
   cache.keep(nodeId, purpose, fd);

@@ -7,7 +7,7 @@ export interface CStruct {
   readonly alignment: number;
 }
 
-/** What `declarationsOf` found, by name; a name that is not there throws. */
+/** The result of `declarationsOf`, by name; an unknown name throws. */
 interface CDeclarations {
   constant(name: string): number;
   struct(name: string): CStruct;

@@ -105,7 +105,7 @@ describe('segments kept for one transfer', () => {
     write(rig, 0, [1]);
     memory.gone = true;
     expect(rig.write(other.rkey, BigInt(other.iova), [2])).toBe(AccessRefusal.memoryLost);
-    // What follows is not the peer's fault either.
+    // Later refusals are not the peer's fault either.
     expect(rig.write(other.rkey, BigInt(other.iova), [2])).toBe(AccessRefusal.memoryLost);
   });
 });

@@ -79,7 +79,7 @@ export const Access3 = {
   execute: 0x20,
 } as const;
 
-/** What WRITE must commit to stable storage before it replies (RFC 1813 §3.3.7, stable_how). */
+/** Data that WRITE must commit to stable storage before it replies (RFC 1813 §3.3.7, stable_how). */
 export const StableHow = { unstable: 0, dataSync: 1, fileSync: 2 } as const;
 export type StableHow = (typeof StableHow)[keyof typeof StableHow];
 

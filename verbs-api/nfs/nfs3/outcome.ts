@@ -28,7 +28,7 @@ export function outcome<O, F>(ok: XdrCodec<O>, fail: XdrCodec<F>): XdrCodec<Outc
   };
 }
 
-/** What a failed procedure reports about the object. */
+/** Attributes that a failed procedure reports for the object. */
 export const objectFailure = struct({ attributes: postOpAttributes });
 export type ObjectFailure = Decoded<typeof objectFailure>;
 

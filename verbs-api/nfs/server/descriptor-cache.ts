@@ -10,7 +10,7 @@ interface Kept {
   doomed: boolean;
 }
 
-/** What a descriptor can do: name the file, read, write, or both. */
+/** Uses of a descriptor: name the file, read, write, or both. */
 type Purpose = 'path' | 'read' | 'write' | 'both';
 
 const PURPOSES: readonly Purpose[] = ['path', 'read', 'write', 'both'];

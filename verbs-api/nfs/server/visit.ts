@@ -1,5 +1,5 @@
 /**
- * What one call of a client holds while it is under way: descriptors, which must not be closed
+ * Resources of one call of a client while it is under way: descriptors, which must not be closed
  * before its last system call, and the directories that it changes, one call at a time each.
  */
 import type { FileNode } from './node-table.ts';

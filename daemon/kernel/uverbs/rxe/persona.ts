@@ -16,7 +16,7 @@ const ATOMIC_CAP = 1;
 const CA_ACK_DELAY = 15;
 /** IBV_QPF_GRH_REQUIRED */
 const PORT_FLAGS = 1;
-/** Shortest interval in milliseconds after which counters are read anew. */
+/** Shortest interval in milliseconds after which counters are read again. */
 const COUNTER_LIFESPAN = '12';
 
 const HW_COUNTERS = [

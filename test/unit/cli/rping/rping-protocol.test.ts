@@ -54,7 +54,7 @@ describe('an advert', () => {
 });
 
 describe('the ping text', () => {
-  // What rdma-core's rping prints with -v.
+  // As rdma-core's rping prints it with -v.
   const PRINTED = [
     'rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqr',
     'rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ[\\]^_`abcdefghijklmnopqrs',

@@ -3,7 +3,7 @@ import { CHUNK_MIN_BYTES, ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
 import { markedSizeBytes } from '#daemon/iwarp/wire/marker';
 
-/** What ULPDU_Length, a field of 16 bits, can announce at most. */
+/** Maximum of ULPDU_Length, a field of 16 bits. */
 const ULPDU_ANNOUNCED_MAX_BYTES = 0xffff;
 
 describe('chunk pool', () => {

@@ -29,8 +29,8 @@ interface Options {
 }
 
 /**
- * What leaves of a Reply, `before` and these ULPDUs, of which only the latter are under a fault;
- * without the Reply.
+ * Output for a Reply, `before` and these ULPDUs, of which only the latter are under a fault. Omits
+ * the Reply.
  */
 function left(spec: FaultSpec, ulpdus: readonly Uint8Array[], options: Options = {}): Uint8Array {
   const { markers = false, crcEnabled = true, before = [] } = options;

@@ -20,7 +20,7 @@ function write(writer: MessageWriter, hex: string): boolean {
   return true;
 }
 
-/** What leaves, as payload protocol and bytes. */
+/** The output, as payload protocol and bytes. */
 function poll(writer: MessageWriter): string[] {
   const out: string[] = [];
   for (let message = writer.pollTransmit(); message; message = writer.pollTransmit()) {

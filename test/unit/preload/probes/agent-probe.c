@@ -6,8 +6,8 @@
 #define DEREG_MR 13u
 #define LOCAL_WRITE 1u
 
-/* What the played daemon does with a registration, by its protection domain: from 1000 on that is the
- * handle that it answers. */
+/* The registration's protection domain selects the played daemon's reply: from 1000 on, it is the
+ * handle in the reply. */
 enum { PD_PLAIN = 0, PD_REFUSED = 77, PD_USED_AT_ONCE = 88, PD_FIRST_HANDLE = 1000 };
 
 enum { READ = 1, WRITE = 2 };

@@ -64,7 +64,7 @@ int __fxstat64(int version, int fd, struct stat64 *status);
 ssize_t __read_chk(int fd, void *buffer, size_t length, size_t buffer_bytes);
 ssize_t __write(int fd, const void *buffer, size_t length);
 
-/* What these functions are called with by programs of this architecture. */
+/* The version that programs of this architecture pass to these functions. */
 #ifdef __x86_64__
 #define STAT_VERSION 1
 #else

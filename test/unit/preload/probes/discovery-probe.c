@@ -80,7 +80,7 @@ static void bad_netlink(void) {
     message.msg_iov = bad[index];
     CHECK_FAILS(EFAULT, sendmsg(fd, &message, 0));
     CHECK_FAILS(EFAULT, recvmsg(fd, &message, 0));
-    /* What could not be written is there still. */
+    /* The data that could not be stored are still queued. */
     CHECK(recv(fd, bytes, sizeof bytes, 0) == 20 && memcmp(bytes, "0123456789abcdefghi", 20) == 0);
     CHECK(recv(fd, bytes + 32, 32, 0) == 6);
   }
@@ -95,7 +95,7 @@ static bool interval_is_set(void) {
   return syscall(SYS_faccessat, AT_FDCWD, WAKE_UP_INTERVAL, R_OK) == 0;
 }
 
-/* What librdmacm reads when it makes its first rsocket. */
+/* The file that librdmacm reads when it creates its first rsocket. */
 static void rsockets(void) {
   FILE *file = fopen(WAKE_UP_INTERVAL, "r");
   CHECK(file != NULL);
@@ -229,7 +229,7 @@ static void write_byte(void) { CHECK(write(null_device, "", 1) == 1); }
 
 static void close_nothing(void) { CHECK(close(-1) == -1); }
 
-/* What calls on ordinary descriptors take, the best of several batches. */
+/* Time of calls on ordinary descriptors: the best of several batches. */
 static void cost(void) {
   null_device = open("/dev/null", O_RDWR);
   printf("%.1f %.1f\n", nanoseconds_of(write_byte), nanoseconds_of(close_nothing));

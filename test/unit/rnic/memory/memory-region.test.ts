@@ -216,7 +216,7 @@ describe('remote access', () => {
         [0n, 1, AccessRefusal.bounds],
       ] as const) {
         rig.memory.fill(0);
-        // What reaches the end of all addresses wraps.
+        // A range that reaches the end of all addresses wraps.
         const expected = to + BigInt(size) >= 2n ** 64n ? AccessRefusal.toWrap : refusal;
         expect(rig.write(rkey, to, new Array<number>(size).fill(1))).toBe(expected);
         expect(rig.qp.checkReadSource(rkey, hi(to), lo(to), size)).toBe(expected);

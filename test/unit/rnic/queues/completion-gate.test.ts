@@ -70,7 +70,7 @@ function cost(run: () => void): number {
   return user + system;
 }
 
-/** The cheapest of several runs, each of which begins anew; `run` returns its cost. */
+/** The cheapest of several runs, each of which starts over; `run` returns its cost. */
 function leastOf(run: () => number): number {
   return Math.min(...Array.from({ length: RUNS }, run));
 }
@@ -121,7 +121,7 @@ describe('after many completions that wait for memory', () => {
 });
 
 describe('unsignalled work whose memory is lost', () => {
-  it('is blamed for a loss once, and anew after each opening', () => {
+  it('is blamed for a loss once, and again after each opening', () => {
     const { gate, memory, written, send, read } = waitingGate();
     for (const lost of [true, false, true]) {
       send(1);

@@ -1,6 +1,6 @@
 /**
- * What a message can do to a connection whose numbers its sender does not know, and how long a peer
- * can keep one from being established: both ends live, the message is forged or late.
+ * Forged and late messages between two live ends: their effect on a connection whose numbers the sender
+ * does not know, and how long a peer can delay its establishment.
  */
 import { describe, expect, it } from 'vitest';
 import { QPType } from '#contract/verbs/enums';
@@ -37,7 +37,7 @@ function requestFields(from: CmEnd, to: CmEnd): Partial<CmFields<'REQ'>> {
   return { localCommId: INVENTED, serviceIdLo: SERVICE, localGid, remoteGid, pathMtu: 3 };
 }
 
-/** What `end` sent since `before`. */
+/** Messages that `end` sent since `before`. */
 const sentSince = (end: CmEnd, before: number) => end.sent.slice(before);
 
 function establishedPair() {

@@ -16,7 +16,7 @@ import { Prng } from '#test/support/prng';
 import { pathOf, TransportSide } from '#test/support/transport-pair';
 
 const MEMORY_BYTES = 65_536;
-/** What peers may reach by the right key, in this test: the second half. */
+/** The memory that peers may access with the right key in this test: the second half. */
 const OPEN_AT = MEMORY_BYTES / 2;
 const PACKETS = 400;
 const SEEDS = 60;

@@ -14,7 +14,7 @@ import { flowsOfRecording, recordingNames } from '#test/support/roce-recordings'
 import { type ReplayOptions, replayRequester, replayResponder } from '#test/support/roce-replay';
 
 const UNKNOWN_KEY = 0xdead00;
-/** What `rxe-traffic.c` asks for. */
+/** Options that `rxe-traffic.c` requests. */
 const OPTIONS: Readonly<Record<string, ReplayOptions>> = {
   'opcodes-ipv4': { minRnrTimer: 14, unknownKey: UNKNOWN_KEY },
   'opcodes-ipv6': { minRnrTimer: 14, unknownKey: UNKNOWN_KEY },

@@ -7,7 +7,7 @@ import { BTH_BYTES } from '#daemon/roce/wire/opcode';
 import { hexOf } from '#test/support/hex';
 import { datagramsOf, roceRecordingPath } from '#test/support/roce-recordings';
 
-/** ICRC of a whole datagram, computed anew. */
+/** ICRC of a whole datagram, computed again. */
 function icrcOfDatagram(bytes: Uint8Array): number {
   const datagram = makeDatagram();
   expect(parseDatagram(bytes, 0, bytes.length, datagram)).toBe(DatagramRefusal.none);
