@@ -55,7 +55,7 @@ describeWith(['native'], 'a program that gives up rights', () => {
       expect(ended.output).toMatch(
         /^iwarpd: cannot reach .* before it forked this process; fork first$/m,
       );
-      expect(ended.output).toMatch(/^line \d+: not pd != NULL \(Input\/output error\)$/m);
+      expect(ended.output).toMatch(/^opening: line \d+: not pd != NULL \(Input\/output error\)$/m);
       expect(ended.status).toBe(1);
     },
   );

@@ -20,6 +20,7 @@ static void connect_to_itself(struct ibv_qp *qp, int gid_index) {
   struct ibv_qp_attr rtr = rtr_attr(qp, qp->qp_num, gid_index), rts = rts_attr();
   to_init(qp, 0);
   if (is("qp-in-init")) return;
+  rtr.min_rnr_timer = 1;
   rts.rnr_retry = is("rq-empty") ? 1 : 7;
   CHECK(ibv_modify_qp(qp, &rtr, RTR_MASK) == 0);
   CHECK(ibv_modify_qp(qp, &rts, RTS_MASK) == 0);
