@@ -179,7 +179,9 @@ export class QueuePairDriver {
   release(roce: RoceId, now: Micros): void {
     const { qp } = roce;
     this.#leaving.delete(roce);
-    if (qp === undefined || !this.#byQP.delete(qp)) return;
+    // Another id may have connected it since.
+    if (qp === undefined || this.#byQP.get(qp)?.roce !== roce) return;
+    this.#byQP.delete(qp);
     stop(qp, now);
   }
 

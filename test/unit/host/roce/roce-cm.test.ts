@@ -218,6 +218,22 @@ describe('a connection that the host moves', () => {
     world.take(CMEventType.connectRequest);
   });
 
+  it('survives the id by which its queue pair was rejected before', () => {
+    world.listener();
+    const active = world.initialised(0);
+    const rejected = world.resolved();
+    world.cm.connect(rejected, active.qp, WISHES);
+    world.cm.reject(world.take(CMEventType.connectRequest).id, NO_BYTES);
+    world.take(CMEventType.rejected);
+    world.cm.connect(world.resolved(), active.qp, WISHES);
+    world.cm.accept(world.take(CMEventType.connectRequest).id, world.initialised(1).qp, WISHES);
+    world.run();
+    world.cm.destroy(rejected);
+    world.run(SECOND);
+    expect(world.types).toEqual([CMEventType.established, CMEventType.established]);
+    expect(active.qp.state).toBe(QPState.RTS);
+  });
+
   it('is refused without a listener', () => {
     const dialer = world.resolved();
     world.cm.connect(dialer, world.initialised(0).qp, WISHES);
