@@ -105,6 +105,7 @@ export class HostCm {
       if (id.device !== undefined) this.#leave(id, 'roce');
       return;
     }
+    id.iwarp?.expect('idle');
     this.#expectRoce(id).bind(id, address);
     this.#leave(id, 'iwarp');
   }
@@ -210,6 +211,7 @@ export class HostCm {
       if (id.iwarp.device !== undefined) this.#leave(id, 'roce');
     } else {
       const roce = this.#expectRoce(id);
+      id.iwarp?.expect('idle', 'bound');
       if (from !== undefined && id.localAddress === undefined) roce.bind(id, from);
       const address = wildcardAsLoopback(to.address);
       if (roce.resolveAddr(id, { address, port: to.port })) this.#leave(id, 'iwarp');

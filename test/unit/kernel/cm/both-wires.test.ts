@@ -127,6 +127,19 @@ it('a port that another id has on iWARP alone cannot be bound at a wildcard', as
   expect(rig.write(cm.bind(rig.create(2n), '0.0.0.0', port))).toBe(EADDRNOTAVAIL);
 });
 
+it('an id with a path on iWARP keeps it, whatever address it is given', async () => {
+  await rig.close();
+  open([
+    { name: 'iwarp0', addresses: [LOOPBACK] },
+    { name: 'roce0', addresses: [ownAddress(31)], transport: 'roce' },
+  ]);
+  const id = rig.create(1n);
+  rig.must(cm.resolveAddr(id, LOOPBACK, 7471));
+  expect(rig.write(cm.bind(id, ownAddress(31), 0))).toBe(EINVAL);
+  expect(rig.write(cm.resolveAddr(id, ownAddress(31), 7471))).toBe(EINVAL);
+  expect(deviceOf(id)).toBe('iwarp0');
+});
+
 describe('a loopback address that no device lists', () => {
   const roce = (name: string, ...addresses: readonly string[]): DeviceConfig => ({
     name,
