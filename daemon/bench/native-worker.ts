@@ -115,7 +115,7 @@ const methods = {
 export type NativeMethods = typeof methods;
 
 function opened(): Provider {
-  if (provider === undefined) throw new Error('there is no provider');
+  if (provider === undefined) throw new Error('no provider is open');
   return provider;
 }
 

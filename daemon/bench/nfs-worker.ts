@@ -130,7 +130,7 @@ function opened(): Provider {
 }
 
 function connected(): RpcClient {
-  if (client === undefined) throw new Error('there is no connection');
+  if (client === undefined) throw new Error('not connected');
   return client;
 }
 

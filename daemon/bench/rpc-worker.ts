@@ -133,7 +133,7 @@ function opened(): Provider {
 }
 
 function connected(): RpcClient {
-  if (client === undefined) throw new Error('there is no connection');
+  if (client === undefined) throw new Error('not connected');
   return client;
 }
 

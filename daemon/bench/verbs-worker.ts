@@ -160,7 +160,7 @@ function opened(): Device {
 }
 
 function connected(): VerbsTraffic {
-  if (traffic === undefined) throw new Error('there is no connection');
+  if (traffic === undefined) throw new Error('not connected');
   return traffic;
 }
 

@@ -1,4 +1,4 @@
-/** Decodes RoCEv2 datagrams like their receiver: one line per packet. */
+/** Decodes RoCEv2 datagrams with their receiver's checks: one line per packet. */
 import { type Crc32, crc32 } from '../roce/wire/crc32.ts';
 import { DatagramRefusal, makeDatagram, parseDatagram } from '../roce/wire/datagram.ts';
 import { dumpPacket } from '../roce/wire/dump.ts';
@@ -37,7 +37,7 @@ const PACKET_REFUSALS: Readonly<Record<PacketRefusal, string>> = {
   [PacketRefusal.version]: 'unknown transport header version',
   [PacketRefusal.opcode]: 'unknown opcode',
   [PacketRefusal.padding]: 'bad padding',
-  [PacketRefusal.payloadForbidden]: 'payload where there is none',
+  [PacketRefusal.payloadForbidden]: 'payload not allowed',
   [PacketRefusal.payloadMissing]: 'no payload',
   [PacketRefusal.payloadNotPathMtu]: 'payload is not one path MTU long',
   [PacketRefusal.payloadTooLong]: 'payload is longer than any path MTU',
@@ -64,7 +64,7 @@ export class DatagramTrace {
     const place = { source, destination };
     const recordedBytes = bytes.length - at;
     if (recordedBytes >= ends.datagramBytes) return { ...place, ...this.#read(bytes, at, true) };
-    // Decode the headers that were recorded, whatever follows.
+    // Decode the recorded headers, even if the payload is cut off.
     const whole = new Uint8Array(Math.min(ends.datagramBytes, DATAGRAM_MAX_BYTES));
     whole.set(bytes.subarray(at));
     const read = this.#read(whole, 0, false);

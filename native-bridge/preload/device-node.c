@@ -121,7 +121,7 @@ const char *sysfs_redirect(const char *path, char redirected[static REDIRECTED_M
   while (root_bytes > 0 && root[root_bytes - 1] == '/') root_bytes--;
   if (root_bytes == 4 && strncmp(root, "/sys", 4) == 0) return path;
   int saved = errno;
-  /* If the tree is gone, because its daemon is, the machine's own devices are visible. */
+  /* Once the daemon and its tree are gone, show the machine's own devices. */
   if (!append(redirected, root, root_bytes, class_folder) ||
       syscall(SYS_faccessat, AT_FDCWD, redirected, F_OK) != 0 ||
       !append(redirected, root, root_bytes, path + sizeof "/sys" - 1)) {

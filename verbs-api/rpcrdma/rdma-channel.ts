@@ -174,7 +174,7 @@ export class RdmaChannel {
   /** Reposts a receive, with the next `flush`. */
   repost(receive: number): void {
     const request = this.#receiveRequests[receive];
-    if (request === undefined) throw new RangeError(`there is no receive ${receive}`);
+    if (request === undefined) throw new RangeError(`no such receive ${receive}`);
     this.#receives.push(request);
   }
 

@@ -21,7 +21,7 @@ export class CmListener {
   readonly backlog: number;
   /** Requests without an answer yet. */
   readonly pending = new Set<PendingRequest>();
-  /** The owner's own mark, for routing events. The connection of a request starts with it. */
+  /** Set by the owner to route events. The connection of a request inherits it. */
   tag: unknown;
 
   constructor(serviceId: number, scope: ListenScope, backlog: number, tag: unknown) {

@@ -1,4 +1,4 @@
-/** `makeWire`: makes a wire by the type of its queue pair. */
+/** Creates a wire by the type of its queue pair. */
 import { QPType } from '#contract/verbs/enums';
 import type { DeferringUser } from '#daemon/rnic/wire-port';
 import { DatagramWire } from './datagram.ts';
@@ -16,7 +16,7 @@ export interface PacketWireOptions {
   readonly windowPackets?: number;
 }
 
-/** Makes the wire of a queue pair that enters RTR. */
+/** Creates the wire of a queue pair that enters RTR. */
 export function makeWire(user: DeferringUser, options: PacketWireOptions): PacketWire {
   const { type, qpn, portMtuBytes, windowPackets } = options;
   if (type === QPType.rc) return new ReliableWire(user, windowPackets);
