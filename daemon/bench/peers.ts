@@ -1,6 +1,6 @@
 /**
  * Other users of TCP and RDMA interfaces on the same machine: UCX, libfabric and iperf3, unmodified and
- * without our devices. They appear in the table, and as baselines of ours.
+ * without our devices. They appear in the table, and as baselines of our results.
  */
 import type { Baseline, Measurement } from './measurement.ts';
 import { iperfRate, pingPongFigures, ucxFigures } from './program-figures.ts';

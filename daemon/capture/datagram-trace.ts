@@ -54,7 +54,7 @@ export class DatagramTrace {
   }
 
   /**
-   * Decodes the datagram with its IP header at `at`, as far as it was recorded; undefined if it is not
+   * Decodes the recorded part of the datagram with its IP header at `at`; undefined if it is not
    * UDP to the port of RoCEv2.
    */
   take(bytes: Uint8Array, at: number): TracedPacket | undefined {

@@ -101,7 +101,7 @@ export class SctpTrace {
     this.#crc32c = crc32c;
   }
 
-  /** Decodes the datagram with its IP header at `at`, as far as it was recorded; undefined for others. */
+  /** Decodes the recorded part of the datagram with its IP header at `at`; undefined for others. */
   take(bytes: Uint8Array, at: number): TracedPacket | undefined {
     const ends = sctpEnds(bytes, at);
     if (ends === undefined) return undefined;

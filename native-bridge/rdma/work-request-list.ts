@@ -133,7 +133,7 @@ type Post = (queue: number, list: number, badAddress: number) => number;
 export interface PostOutcome {
   posted: number;
   /**
-   * 0: all were posted. Otherwise an errno number, or a code of ours for a request that never reached
+   * 0: all were posted. Otherwise an errno number, or one of our codes for a request that never reached
    * the provider.
    */
   errno: number;

@@ -106,7 +106,7 @@ export class DdpStreams implements AssociationUser {
 
   // Calls of its users
 
-  /** Begins a session of ours on a free stream; undefined if there is none. */
+  /** Begins a session on a free stream, as its active side; undefined if there is none. */
   begin(onGone?: () => void): SctpLink | undefined {
     if (this.#closing || this.#ended) return undefined;
     for (let id = 0; id < this.association.streamCount; id += 1) {

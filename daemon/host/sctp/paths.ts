@@ -1,4 +1,4 @@
-/** Paths: a UDP socket of ours and a peer's address and port, identified to the library by a token. */
+/** Paths: one of our UDP sockets and a peer's address and port, identified to the library by a token. */
 import type { UdpDestination } from '#native-bridge/libc/datagram-batch';
 import type { DescriptorWatch } from '#native-bridge/libc/watched-descriptor';
 import type { Mailbox } from './memory-datagrams.ts';

@@ -10,7 +10,7 @@ import type { SharedAssociations } from './shared-associations.ts';
 const WAITING_MAX = 128;
 /**
  * How long an association that a peer opened stays without a session: longer than peers keep theirs
- * (`SharedAssociations`), or a new session of theirs would cross our SHUTDOWN.
+ * (`SharedAssociations`), or their new session would cross our SHUTDOWN.
  */
 const IDLE_MICROS = 2_000_000;
 

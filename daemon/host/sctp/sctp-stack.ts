@@ -76,7 +76,7 @@ export interface SctpPortHolder {
 
 /** Why packets were dropped. */
 interface StackCounters {
-  /** ICMP messages that quote no packet of ours. */
+  /** ICMP messages that quote none of our packets. */
   unfounded: number;
   /** Not SCTP, or with an extension that is never negotiated. */
   malformed: number;

@@ -1,6 +1,6 @@
 /**
  * The tags of recently sent packets of a path. An ICMP message counts only if it quotes one (RFC 9260 section
- * 10): nothing else proves that its sender has seen a packet of ours, since both UDP ports are known.
+ * 10): nothing else proves that its sender has seen one of our packets, since both UDP ports are known.
  */
 import { tagOf } from './packet-gate.ts';
 

@@ -30,7 +30,7 @@ interface Opening {
   readonly port: SctpPort;
 }
 
-/** The associations of a program between an address of ours and a listener. */
+/** The associations of a program between a local address and a listener. */
 interface Bundle {
   readonly up: DdpStreams[];
   waiters: Waiter[];

@@ -29,7 +29,7 @@ export interface InboundRequest {
   readonly atomic: AtomicAccess & { identifier: number };
 }
 
-/** A request of ours. Valid until it is shifted out. */
+/** An outbound request. Valid until it is shifted out. */
 export interface OutboundRequest {
   kind: RequestKind;
   /** True for the Read of an RTR indication, which no consumer waits for. */

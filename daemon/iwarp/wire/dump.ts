@@ -58,7 +58,7 @@ function dumpEnhanced(enhanced: EnhancedParameters): string[] {
 
 /**
  * The ULPDU of `length` bytes at `start`: message, queue or STag, number, place and payload, for
- * instance `Send QN 0 MSN 1 MO 0, 64 bytes, last`. A malformed one is shown as far as it can be read.
+ * instance `Send QN 0 MSN 1 MO 0, 64 bytes, last`. Of a malformed one, the readable part is shown.
  */
 export function dumpULPDU(bytes: Uint8Array, start: number, length: number): string {
   const header = readDDPHeader(bytes, start, Math.min(length, bytes.length - start));
