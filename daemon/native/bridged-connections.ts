@@ -149,7 +149,7 @@ export class BridgedConnections implements ConnectionService {
     });
     this.#leaving.add(leaving);
     void leaving.then(() => this.#leaving.delete(leaving));
-    id.qp?.connectionEnded();
+    if (id.progress !== undefined) id.qp?.connectionEnded();
   }
 
   /** A device, or with undefined every device, is gone: ends its connections. */

@@ -159,6 +159,8 @@ describe('connecting over a native device', () => {
     const second = again.connect({ qp });
     await rig.cmEvent(native(), CMEventType.established);
     await second;
+    await id.close();
+    expect((await qp.query()).state).toBe(QPState.RTS);
   });
 
   async function routed(id: ConnectionId): Promise<void> {
