@@ -40,8 +40,10 @@ function nodesOf(kind: string): [near: RnicNode, far: RnicNode] {
       return [node(roce('roce0', NEAR)), node(roce('roce0', FAR))];
     case 'RoCE, every address':
       return [node(roce('roce0')), node(roce('roce0', FAR))];
-    case 'RoCE, within the host': {
-      const both = node(roce('roce0', NEAR, FAR));
+    case 'RoCE, within the host':
+    case 'RoCE, every address within the host': {
+      const addresses = kind === 'RoCE, within the host' ? [NEAR, FAR] : [];
+      const both = node(roce('roce0', ...addresses));
       return [both, both];
     }
     case 'SCTP':
@@ -59,7 +61,9 @@ const [kind = '', times = ''] = process.argv.slice(2);
 const TIMES = Number(times);
 const isRoce = kind.startsWith('RoCE');
 const [near, far] = nodesOf(kind);
-const address = isRoce || kind === 'SCTP' ? FAR : '127.0.0.1';
+// A device for every address has that of a working interface.
+const OF_ROCE = kind === 'RoCE, every address within the host' ? NEAR : FAR;
+const address = isRoce || kind === 'SCTP' ? OF_ROCE : '127.0.0.1';
 
 /** Later calls count for this phase. */
 function phase(name: string): void {
@@ -68,7 +72,7 @@ function phase(name: string): void {
 
 function queuePair(): void {
   const { qp } = near.channel('roce0');
-  const ahAttr = { ...PEER, dgid: gidBytes(FAR) };
+  const ahAttr = { ...PEER, dgid: gidBytes(address) };
   bringTo(qp, QPState.RTS, { ahAttr });
   near.host.drain();
 }

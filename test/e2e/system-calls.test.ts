@@ -115,6 +115,10 @@ describeWith(['strace', 'sctp'], 'the system is asked', () => {
     // The machine chooses a source that the device lacks, so it looks whether that is new.
     ['RoCE, every address', { 'queue pairs': [4, 0], connections: [20, 1], ...ARRIVALS }],
     ['RoCE, within the host', { 'queue pairs': NOTHING, connections: NOTHING, messages: NOTHING }],
+    [
+      'RoCE, every address within the host',
+      { 'queue pairs': NOTHING, connections: NOTHING, messages: NOTHING },
+    ],
     // Sockets are Node's: its versions differ a little.
     ['memory', { connections: [22, 0], messages: NOTHING }],
     ['TCP', { connections: [50, 0], messages: NOTHING }],

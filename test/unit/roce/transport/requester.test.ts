@@ -104,6 +104,21 @@ describe('segmentation', () => {
     expect(packets[0]).toMatchObject({ dmaLength: 600, rkey: REMOTE_KEY, destQpn: 0x55 });
   });
 
+  it('keeps the path MTU of RTR, whatever is modified under a message', () => {
+    post(pair.a, 0, write, 600);
+    const packets = [parsed(pair.a.poll(0) as Uint8Array)];
+    for (const pathMtu of [5, 1]) {
+      pair.a.wire.modified(pathOf({ pathMtu, minRnrTimer: 1 }), QPState.RTS, 0);
+      packets.push(parsed(pair.a.poll(0) as Uint8Array));
+    }
+    expect(packets.map(({ payloadLength }) => payloadLength)).toEqual([256, 256, 88]);
+    // Repetitions find their place by the same MTU.
+    acknowledge(pair, 101);
+    pair.a.wire.handleDeadline(2 * TIMEOUT);
+    const again = pair.a.pollAll(2 * TIMEOUT).map(parsed);
+    expect(again.map(({ psn, payloadLength }) => [psn, payloadLength])).toEqual([[102, 88]]);
+  });
+
   it('sends a message without payload, or of exactly one MTU, as one packet', () => {
     for (const length of [0, 1, 256]) {
       const pair = new TransportPair();

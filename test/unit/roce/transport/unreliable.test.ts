@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
-import { QPType } from '#contract/verbs/enums';
+import { QPState, QPType } from '#contract/verbs/enums';
 import { AccessRefusal, OutboundKind } from '#daemon/rnic/wire-port';
 import { PacketOperation, Service } from '#daemon/roce/wire/opcode';
 import { addressAt, REMOTE_KEY } from '#test/support/model-user';
-import { parsed, TransportPair } from '#test/support/transport-pair';
+import { parsed, pathOf, TransportPair } from '#test/support/transport-pair';
 
 const { send, write, writeWithImmediate, readRequest } = OutboundKind;
 
@@ -39,6 +39,19 @@ describe('UC', () => {
     expect(pair.b.user.arrivals).toHaveLength(1);
     expect(pair.b.pollAll(0)).toEqual([]);
     expect(pair.a.wire.nextDeadline()).toBe(NEVER);
+  });
+
+  it('keeps the path MTU of RTR, whatever is modified under a message', () => {
+    const pair = pairOf();
+    pair.b.user.receives.push(1000);
+    post(pair, 0, send, 600);
+    for (const pathMtu of [5, 3, 1]) {
+      const bytes = pair.a.poll(0);
+      if (bytes !== undefined) pair.b.receive(bytes, 0);
+      for (const { wire } of [pair.a, pair.b]) wire.modified(pathOf({ pathMtu }), QPState.RTS, 0);
+    }
+    expect(pair.a.user.done).toHaveLength(1);
+    expect(pair.b.user.arrivals.map(({ bytes }) => bytes.length)).toEqual([600]);
   });
 
   it('drops a message of which any packet is missing, and takes the next one into its receive', () => {
