@@ -65,7 +65,8 @@ function actsOn(kind: FaultKind, device: EmulatedDevice): boolean {
 
 /** True if the fault applies to the connections of the device, not to its packets. */
 function actsOnConnections({ spec: { kind } }: Fault, device: EmulatedDevice): boolean {
-  return actsOn(kind, device) && targetOn(kind, device) !== 'packets';
+  const target = targetOn(kind, device);
+  return target === undefined ? faultKind(kind).on.length === 0 : target !== 'packets';
 }
 
 export class HostFaults {
