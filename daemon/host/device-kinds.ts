@@ -4,6 +4,7 @@ import { ROCE_PROFILE } from './roce/roce-profile.ts';
 import { SCTP_KINDS } from './sctp/sctp-kinds.ts';
 import type { CarrierModule, KindChoice } from './stream-carrier.ts';
 
+/** Not constant: a test adds the kind of its own carrier before it makes devices. */
 export const DEVICE_KINDS: DeviceKind[] = [
   {
     name: 'iwarp',
