@@ -1,7 +1,7 @@
 /** The GID that stands for an IP address on RoCE. */
 import { isIPv4, isIPv6 } from 'node:net';
 import { TEXT, takes } from '#contract/verbs/arguments';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import { gidText } from '#contract/verbs/gid';
 
 const GROUPS = 8;
@@ -17,7 +17,7 @@ export function addressGid(address: string): string {
   const [text = ''] = address.split('%', 1);
   if (isIPv4(text)) return gidOf(`::ffff:${text}`);
   if (isIPv6(text)) return gidOf(text);
-  throw new VerbsError('EINVAL', `'${address}' is not an IP address`);
+  throw invalid(`'${address}' is not an IP address`);
 }
 
 function gidOf(ipv6: string): string {

@@ -4,7 +4,7 @@
  */
 import { optional, options as optionsOf, takes } from '#contract/verbs/arguments';
 import { CMEventType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type {
   CancelSignal,
   CMEvent,
@@ -320,7 +320,7 @@ const NO_CREDITS =
 function assertOwnReceives(options: EndpointOptions): void {
   if (options.srq === undefined && options.cq === undefined) return;
   const name = options.srq === undefined ? 'cq' : 'srq';
-  throw new VerbsError('EINVAL', `\`messages\` posts receives itself: leave out \`${name}\``);
+  throw invalid(`\`messages\` posts receives itself: leave out \`${name}\``);
 }
 
 /** Queue sizes for the credits and headers of messages. */

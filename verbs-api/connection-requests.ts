@@ -2,7 +2,7 @@
 import { isTransferred } from '#contract/verbs/arguments';
 import type { WC } from '#contract/verbs/completion';
 import { SendFlag, WROpcode } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { parseRemoteMemory, type RemoteMemory } from '#contract/verbs/remote-memory';
 import type { SendWR, SGE } from '#contract/verbs/work-request';
 import { HEADER_BYTES, putHeader } from './message-framing.ts';
@@ -167,7 +167,7 @@ export function atomicPlan(
   if (target.remoteAddr % BigInt(WORD_BYTES) !== 0n) {
     const at = `remote.addr ${remote.addr} plus options.offset ${offset ?? 0}`;
     const text = `${what}: ${at} must be a multiple of ${WORD_BYTES}`;
-    return new VerbsError('EINVAL', text);
+    return invalid(text);
   }
   return {
     what,
@@ -187,7 +187,7 @@ export function atomicPlan(
 }
 
 function transferred(name: string): VerbsError {
-  return new VerbsError('EINVAL', `${name} no longer has memory: its ArrayBuffer was transferred`);
+  return invalid(`${name} no longer has memory: its ArrayBuffer was transferred`);
 }
 
 /** Address and key at the peer, or the error. */
@@ -203,11 +203,11 @@ function targetOf(
     const whole = Number.isSafeInteger(start) && Number.isSafeInteger(length);
     if (!whole || start < 0 || length < 0 || start + length > memory.length) {
       const text = `${what} at ${start}: outside the peer's region of ${memory.length} bytes`;
-      return new VerbsError('EINVAL', text);
+      return invalid(text);
     }
     return { remoteAddr: (BigInt(memory.addr) + BigInt(start)) % U64_END, rkey: memory.rkey };
   } catch (error) {
-    return new VerbsError('EINVAL', `remote: ${error instanceof Error ? error.message : error}`);
+    return invalid(`remote: ${error instanceof Error ? error.message : error}`);
   }
 }
 

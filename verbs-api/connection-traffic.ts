@@ -14,7 +14,7 @@ import {
 import type { WC } from '#contract/verbs/completion';
 import { OperationError } from '#contract/verbs/connect-errors';
 import { SendFlag, WC_STATUS_TEXT, WCStatus, WROpcode } from '#contract/verbs/enums';
-import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
+import { type ErrnoCode, invalid, VerbsError } from '#contract/verbs/errors';
 import type { CancelSignal, CQ, PD, QP, WaitLimit } from '#contract/verbs/provider';
 import type { RemoteMemory } from '#contract/verbs/remote-memory';
 import { LIMIT, WAIT_LIMIT } from '#contract/verbs/signatures';
@@ -136,10 +136,7 @@ export class ConnectionTraffic {
   /** Starts taking completions. EINVAL if the completion queue is the program's. */
   start(): void {
     if (!this.#parts.ownsCQ) {
-      throw new VerbsError(
-        'EINVAL',
-        'cannot await operations with a `cq` of your own: leave out `cq`',
-      );
+      throw invalid('cannot await operations with a `cq` of your own: leave out `cq`');
     }
     if (this.#pumping) return;
     this.#pumping = true;
@@ -211,8 +208,7 @@ export class ConnectionTraffic {
   async next(limit: WaitLimit): Promise<Uint8Array | undefined> {
     const { window } = this.#parts;
     if (window === undefined) {
-      throw new VerbsError(
-        'EINVAL',
+      throw invalid(
         'this connection has no receives for messages: pass `messages: true` to connect or accept',
       );
     }

@@ -1,6 +1,6 @@
 /** The faults of an embedded provider, with the same checks and status as those of a daemon. */
 import type { FaultControl, FaultSpec, FaultStatus } from '#contract/protocol/faults';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { noDevice } from '../clients/objects/device-directory.ts';
 import { parseFaultPeer } from '../host/fault-peer.ts';
 import type { RnicHost } from '../host/rnic-host.ts';
@@ -25,17 +25,17 @@ export class EmbeddedFaults implements FaultControl {
     const parsed = faultSpec.safeParse(spec);
     if (!parsed.success) {
       const { field, reason } = inputFault(parsed.error);
-      throw new VerbsError('EINVAL', field === '' ? reason : `${field}: ${reason}`);
+      throw invalid(field === '' ? reason : `${field}: ${reason}`);
     }
     const { device, peer } = parsed.data;
     const { devices } = this.#host;
     if (device !== undefined && !devices.some(({ name }) => name === device)) {
-      throw new VerbsError('EINVAL', `device: ${noDevice(device, devices)}`);
+      throw invalid(`device: ${noDevice(device, devices)}`);
     }
     const end = peer === undefined ? undefined : parseFaultPeer(peer);
-    if (typeof end === 'string') throw new VerbsError('EINVAL', `peer: ${end}`);
+    if (typeof end === 'string') throw invalid(`peer: ${end}`);
     const wrong = this.#host.faults.wrongTransport(parsed.data);
-    if (wrong !== undefined) throw new VerbsError('EINVAL', `kind: ${wrong}`);
+    if (wrong !== undefined) throw invalid(`kind: ${wrong}`);
     return this.#host.faults.add(parsed.data, end).status;
   }
 

@@ -3,7 +3,7 @@
  * on views of the program's own buffers.
  */
 import type { MappingRef } from '#contract/protocol/commands';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { ClientMemory } from '../clients/objects/client-memory.ts';
 import { type MemoryBacking, ViewBacking } from '../rnic/memory/memory-backing.ts';
 
@@ -62,7 +62,7 @@ export class EmbeddedMemory implements ClientMemory {
   /** The memory of a token. EINVAL for an unknown one. */
   view(mapping: MappingRef): Uint8Array {
     const view = this.#shared.get(mapping.token);
-    if (view === undefined) throw new VerbsError('EINVAL', 'no such shared memory');
+    if (view === undefined) throw invalid('no such shared memory');
     return view;
   }
 

@@ -2,7 +2,7 @@
 import { canonicalAddress, isWildcard } from '#base/address';
 import type { Loopback } from '#contract/protocol/ipc-admin';
 import { type DeviceTransport, lowerLayerText } from '#contract/verbs/attributes';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';
 import { DEVICE_KINDS, deviceKind } from './device-kinds.ts';
@@ -80,25 +80,22 @@ export const DEVICES_MAX = 256;
  */
 export function checkedDevices(configs: readonly DeviceConfig[]): readonly DeviceConfig[] {
   if (configs.length === 0 || configs.length > DEVICES_MAX) {
-    throw new VerbsError('EINVAL', `a host has 1 to ${DEVICES_MAX} devices`);
+    throw invalid(`a host has 1 to ${DEVICES_MAX} devices`);
   }
   const names = new Set<string>();
   const taken = new Set<string>();
   return configs.map((config) => {
     const { name } = config;
     if (canonicalAddress(name) !== undefined) {
-      throw new VerbsError('EINVAL', `'${name}' is an address, not a name; write NAME=${name}`);
+      throw invalid(`'${name}' is an address, not a name; write NAME=${name}`);
     }
     if (!/^[\w.-]{1,63}$/.test(name))
-      throw new VerbsError(
-        'EINVAL',
-        `bad device name '${name}': use 1 to 63 letters, digits, or any of . _ -`,
-      );
-    if (names.has(name)) throw new VerbsError('EINVAL', `two devices are called ${name}`);
+      throw invalid(`bad device name '${name}': use 1 to 63 letters, digits, or any of . _ -`);
+    if (names.has(name)) throw invalid(`two devices are called ${name}`);
     names.add(name);
     if (config.transport === 'roce' && Object.keys(config.wire ?? {}).length > 0) {
       const advice = 'only iWARP devices have them';
-      throw new VerbsError('EINVAL', `device ${name}: RoCE has no such wire options; ${advice}`);
+      throw invalid(`device ${name}: RoCE has no such wire options; ${advice}`);
     }
     checkLowerLayer(config);
     const addresses = config.addresses.map((text) => deviceAddress(name, text));
@@ -109,7 +106,7 @@ export function checkedDevices(configs: readonly DeviceConfig[]): readonly Devic
       const place = transport === 'roce' ? address?.split('%', 1)[0] : address;
       const key = `${transport} ${place ?? '*'}`;
       if (taken.has(key)) {
-        throw new VerbsError('EINVAL', `two ${TRANSPORT_NAMES[transport]} devices ${claim(place)}`);
+        throw invalid(`two ${TRANSPORT_NAMES[transport]} devices ${claim(place)}`);
       }
       taken.add(key);
     }
@@ -132,23 +129,18 @@ export function namedByOthers(
 function checkLowerLayer(config: DeviceConfig): void {
   const { name, transport, lowerLayer, sctpTransport, addresses } = config;
   if (lowerLayer !== undefined && transport === 'roce') {
-    throw new VerbsError('EINVAL', `device ${name}: only iWARP devices have a lower layer`);
+    throw invalid(`device ${name}: only iWARP devices have a lower layer`);
   }
   if (sctpTransport !== undefined && lowerLayer !== 'sctp') {
     const advice = 'give it lowerLayer "sctp"';
-    throw new VerbsError('EINVAL', `device ${name}: sctpTransport is for SCTP; ${advice}`);
+    throw invalid(`device ${name}: sctpTransport is for SCTP; ${advice}`);
   }
   const kind = deviceKind(config);
   const layer = lowerLayerText(lowerLayer ?? 'tcp');
-  if (kind === undefined) {
-    throw new VerbsError('EINVAL', `device ${name}: no kind of device is iWARP over ${layer}`);
-  }
+  if (kind === undefined) throw invalid(`device ${name}: no kind of device is iWARP over ${layer}`);
   if (kind.needsAddresses === true && addresses.length === 0) {
     const advice = `write ${name}=${kind.name}:ADDRESS`;
-    throw new VerbsError(
-      'EINVAL',
-      `device ${name}: a device of ${layer} needs addresses; ${advice}`,
-    );
+    throw invalid(`device ${name}: a device of ${layer} needs addresses; ${advice}`);
   }
 }
 
@@ -161,10 +153,10 @@ export function checkIsolated(devices: readonly DeviceConfig[], loopback: Loopba
   for (const device of devices) {
     const obstacle = deviceKind(device)?.notIsolated;
     if (obstacle === undefined) continue;
-    throw new VerbsError('EINVAL', `device ${device.name}: ${obstacle}; ${advice}`);
+    throw invalid(`device ${device.name}: ${obstacle}; ${advice}`);
   }
   if (loopback === 'tcp') {
-    throw new VerbsError('EINVAL', `loopback tcp: an isolated network has no packets; ${advice}`);
+    throw invalid(`loopback tcp: an isolated network has no packets; ${advice}`);
   }
 }
 
@@ -196,14 +188,14 @@ function withAddresses(text: string, at: number): DeviceConfig {
   const [, kind, rest] = KIND.exec(value) ?? [];
   if (kind === undefined) return { name, addresses: value.split(',') };
   const known = DEVICE_KINDS.find((each) => each.name === kind);
-  if (known === undefined) throw new VerbsError('EINVAL', unknownKind(name, kind, rest));
+  if (known === undefined) throw invalid(unknownKind(name, kind, rest));
   if (rest === undefined) return { name, addresses: [], ...known.choice };
   if (rest === ':') {
     const advice =
       known.needsAddresses === true
         ? `write ${name}=${kind}:ADDRESS`
         : `write ${name}=${kind} to serve all addresses`;
-    throw new VerbsError('EINVAL', `device ${name}: no address after '${kind}:'; ${advice}`);
+    throw invalid(`device ${name}: no address after '${kind}:'; ${advice}`);
   }
   return { name, addresses: rest.slice(1).split(','), ...known.choice };
 }
@@ -221,12 +213,10 @@ function notAnAddress(name: string, text: string): string {
 
 function deviceAddress(name: string, text: string): string {
   const address = canonicalAddress(text.trim());
-  if (address === undefined) {
-    throw new VerbsError('EINVAL', notAnAddress(name, text));
-  }
+  if (address === undefined) throw invalid(notAnAddress(name, text));
   if (isWildcard(address)) {
     const advice = 'name the device without addresses to serve all of them';
-    throw new VerbsError('EINVAL', `device ${name}: '${text}' is a wildcard; ${advice}`);
+    throw invalid(`device ${name}: '${text}' is a wildcard; ${advice}`);
   }
   return address;
 }

@@ -7,7 +7,7 @@ import type { Micros } from '#base/time';
 import type { CMParameters } from '#contract/protocol/commands';
 import type { DeviceTransport } from '#contract/verbs/attributes';
 import { CMEventType, type QPState, QPType } from '#contract/verbs/enums';
-import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { invalid, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import { parseSocketAddress } from '#contract/verbs/socket-address';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
@@ -91,7 +91,7 @@ export class HostCm {
   bindAddr(id: HostId, address: SocketAddress): void {
     const parsed = parseSocketAddress(address);
     if (id.portSpace === PortSpace.ipoib && this.#determinesDevice(parsed.address)) {
-      throw new VerbsError('EINVAL', IPOIB_TEXT);
+      throw invalid(IPOIB_TEXT);
     }
     this.#bind(id, parsed);
     id.namedPort = parsed.port !== 0;
@@ -169,10 +169,7 @@ export class HostCm {
   setAfOnly(id: HostId, afOnly: boolean): void {
     const { state } = id;
     if (state !== 'idle' && state !== 'bound') {
-      throw new VerbsError(
-        'EINVAL',
-        `RDMA_OPTION_ID_AFONLY is for an id that is idle or bound; it is ${state}`,
-      );
+      throw invalid(`RDMA_OPTION_ID_AFONLY is for an id that is idle or bound; it is ${state}`);
     }
     if (id.iwarp !== undefined) this.#manager.setAfOnly(id.iwarp, afOnly);
     id.afOnly = afOnly;
@@ -185,10 +182,7 @@ export class HostCm {
   setReuseAddress(id: HostId, reuse: boolean): void {
     const { state } = id;
     if (reuse ? state === 'listening' : state !== 'idle') {
-      throw new VerbsError(
-        'EINVAL',
-        `RDMA_OPTION_ID_REUSEADDR is for an id before it is bound; it is ${state}`,
-      );
+      throw invalid(`RDMA_OPTION_ID_REUSEADDR is for an id before it is bound; it is ${state}`);
     }
     id.reuseAddress = reuse;
   }
@@ -455,24 +449,19 @@ export class HostCm {
   }
 
   #expectRoce(id: HostId): RoceCm {
-    if (this.#roce === undefined) {
-      throw new VerbsError('EINVAL', `${id.device ?? 'the id'} is not a RoCE device`);
-    }
+    if (this.#roce === undefined) throw invalid(`${id.device ?? 'the id'} is not a RoCE device`);
     return this.#roce;
   }
 
   #programParameters(id: HostId, qp: QP, parameters: CMParameters): ProgramParameters {
     if (qp.type === QPType.ud) {
-      throw new VerbsError(
-        'EINVAL',
-        'queue pairs of datagrams do not connect: use address handles',
-      );
+      throw invalid('queue pairs of datagrams do not connect: use address handles');
     }
     if (Object.values(parameters.wire ?? {}).some((value) => value !== undefined)) {
       throw new VerbsError('EOPNOTSUPP', 'wire options are those of iWARP devices');
     }
     const device = this.#user.cmDeviceOf(id.device ?? '');
-    if (device === undefined) throw new VerbsError('EINVAL', 'the id has no device');
+    if (device === undefined) throw invalid('the id has no device');
     const { ird, ord } = requestedDepths(device, parameters);
     return {
       qpn: qp.qpn,
@@ -493,8 +482,7 @@ export class HostCm {
 
   #sameDevice(id: HostId, qp: QP): void {
     if (id.device !== undefined && this.#user.deviceOf(qp) !== id.device) {
-      throw new VerbsError(
-        'EINVAL',
+      throw invalid(
         `the queue pair belongs to another device than the id, which uses ${id.device}`,
       );
     }
@@ -505,7 +493,7 @@ const IWARP: Wires = new Set<DeviceTransport>(['iwarp']);
 const ROCE: Wires = new Set<DeviceTransport>(['roce']);
 
 function ofIwarp({ iwarp }: HostId): CmId {
-  if (iwarp === undefined) throw new VerbsError('EINVAL', 'the id does not use an iWARP device');
+  if (iwarp === undefined) throw invalid('the id does not use an iWARP device');
   return iwarp;
 }
 

@@ -23,7 +23,7 @@ import {
   recordHandle,
 } from '#contract/protocol/ipc-records';
 import { decodeValue, IpcFormatError, type IpcValue } from '#contract/protocol/ipc-value';
-import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { ERRNO, invalid, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { MemoryTier } from '#contract/verbs/provider';
 import { ClientIdentity } from '../clients/client-identity.ts';
 import type { ProgramConnection } from '../clients/connection.ts';
@@ -243,12 +243,7 @@ export class ControlClient {
     if (!parsed.success) {
       const issue = parsed.error.issues[0];
       const where = issue === undefined ? '' : `${issue.path.join('.')}: ${issue.message}`;
-      this.#refuse(
-        frame.id,
-        name,
-        new VerbsError('EINVAL', `${name}: invalid request: ${where}`),
-        request,
-      );
+      this.#refuse(frame.id, name, invalid(`${name}: invalid request: ${where}`), request);
       return;
     }
     this.#execute(frame.id, name, parsed.data);

@@ -16,7 +16,7 @@ import type { Server } from 'node:net';
 import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { getSystemErrorMap } from 'node:util';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { tryLock } from '#native-bridge/libc/file-lock';
 import { SystemCallError } from '#native-bridge/libc/libc';
@@ -52,10 +52,7 @@ interface PlaceOptions {
 export async function listenAtPlace(server: Server, options: PlaceOptions): Promise<void> {
   const { path } = options;
   if (Buffer.byteLength(path) > SOCKET_PATH_MAX_BYTES) {
-    throw new VerbsError(
-      'EINVAL',
-      `${path} is too long for a Unix socket; choose a shorter path with --socket`,
-    );
+    throw invalid(`${path} is too long for a Unix socket; choose a shorter path with --socket`);
   }
   preparePlace(path);
   const directory = dirname(path);
@@ -149,10 +146,7 @@ function removeStale(path: string): void {
   const stats = statsOf(path);
   if (stats === undefined) return;
   if (!stats.isSocket())
-    throw new VerbsError(
-      'EINVAL',
-      `${path} exists and is not a socket; choose another path with --socket`,
-    );
+    throw invalid(`${path} exists and is not a socket; choose another path with --socket`);
   if (stats.uid !== process.geteuid?.() && process.geteuid?.() !== 0) {
     throw new VerbsError(
       'EACCES',

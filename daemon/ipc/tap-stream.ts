@@ -26,7 +26,7 @@ import {
   emitPostedWork,
   type PostedWork,
 } from '#contract/protocol/work-records';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { LinkAddresses } from '../capture/capture-tap.ts';
 import type { PacketWatcher } from '../capture/packet-hub.ts';
 import type { TapHub, TapWatcher } from '../capture/tap-hub.ts';
@@ -79,10 +79,7 @@ export function parseTapFilter(value: unknown): TapFilter {
   const parsed = tapFilter.safeParse(value);
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];
-  throw new VerbsError(
-    'EINVAL',
-    `a watcher's request: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? ''}`,
-  );
+  throw invalid(`a watcher's request: ${issue?.path.join('.') ?? ''}: ${issue?.message ?? ''}`);
 }
 
 export class TapStream implements TapWatcher, PacketWatcher, WorkWatcher {

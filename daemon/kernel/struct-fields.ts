@@ -1,5 +1,5 @@
 /** 64-bit numbers in structs, with range checks. */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 
 /** Writes a number of up to 53 bits as u64. */
 export function setUint64(fields: DataView, at: number, value: number): void {
@@ -11,7 +11,7 @@ export function setUint64(fields: DataView, at: number, value: number): void {
 export function getUint64(fields: DataView, at: number): number {
   const value = fields.getUint32(at + 4, true) * 2 ** 32 + fields.getUint32(at, true);
   if (!Number.isSafeInteger(value)) {
-    throw new VerbsError('EINVAL', `${value} is beyond the address space of a process`);
+    throw invalid(`${value} is beyond the address space of a process`);
   }
   return value;
 }

@@ -12,7 +12,7 @@ import {
 } from '#contract/protocol/ipc-admin';
 import { GREETING_TIMEOUT_MS } from '#contract/protocol/ipc-frames';
 import { LOWER_LAYERS, SCTP_TRANSPORTS } from '#contract/verbs/attributes';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { MemoryTier } from '#contract/verbs/provider';
 import { type DaemonLimits, SETTABLE_LIMITS } from '../clients/objects/daemon-budget.ts';
 import { ALL_TIERS } from '../clients/objects/daemon-memory.ts';
@@ -224,7 +224,7 @@ export function parseDaemonConfig(
 
 /** The error for an option; `fieldOf` finds the field in its text. */
 export function invalidOption(field: string, reason: string): VerbsError {
-  return new VerbsError('EINVAL', `option ${field}: ${reason}`);
+  return invalid(`option ${field}: ${reason}`);
 }
 
 /** The path of the field that an error of `invalidOption` names; undefined for other errors. */
@@ -250,7 +250,7 @@ function devicesOf(
     else emulated.push(deviceConfig(config));
   }
   if (native.length > 0 && !data.native) {
-    throw new VerbsError('EINVAL', 'option devices: names a native device, but native is false');
+    throw invalid('option devices: names a native device, but native is false');
   }
   const devices = checkedDevices(emulated.length === 0 ? DEFAULT_DEVICES : emulated);
   const names = devices.map(({ name }) => name);
@@ -293,7 +293,7 @@ function memoryTiers(
   for (const name of names) {
     if (!ALL_TIERS.some((tier) => tier === name)) {
       const known = ALL_TIERS.join(', ');
-      throw new VerbsError('EINVAL', `unknown memory tier '${name}'; choose from ${known}`);
+      throw invalid(`unknown memory tier '${name}'; choose from ${known}`);
     }
   }
   return ALL_TIERS.filter((tier) => tier === 'shared' || names.includes(tier));

@@ -4,7 +4,7 @@ import { hostname } from 'node:os';
 import { resolve } from 'node:path';
 import { z } from 'zod';
 import { canonicalAddress, isLoopback } from '#base/address';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import { checkToken, type HttpToken, readTokenFile } from './http-token.ts';
 
 export const httpOption = z.strictObject({
@@ -46,7 +46,7 @@ export function httpConfig(
   const { port, hostNames } = option;
   const address = option.address === 'localhost' ? '127.0.0.1' : canonicalAddress(option.address);
   if (address === undefined || isIP(address) === 0) {
-    throw new VerbsError('EINVAL', `option http.address: '${option.address}' is not an IP address`);
+    throw invalid(`option http.address: '${option.address}' is not an IP address`);
   }
   const token = tokenOf(option, address, environment);
   const names = ['localhost', hostname(), ...hostNames].map((name) => name.toLowerCase());
@@ -61,11 +61,10 @@ function tokenOf(
   const { token, tokenFile, noToken } = option;
   if (noToken) {
     if (token !== undefined || tokenFile !== undefined) {
-      throw new VerbsError('EINVAL', 'option http.noToken: conflicts with the token');
+      throw invalid('option http.noToken: conflicts with the token');
     }
     if (isLoopback(address)) return { kind: 'none' };
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       `option http.noToken: HTTP on ${address} needs a token; listen on 127.0.0.1 to do without`,
     );
   }

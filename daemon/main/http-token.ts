@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { httpTokenPath } from '#contract/protocol/ipc-admin';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { removeOwnFile, writeOwnFile } from './own-file.ts';
 
 /** Shorter tokens can be guessed. */
@@ -62,17 +62,17 @@ export function readTokenFile(path: string): string {
     const known = code === 'ENOENT' || code === 'EACCES' ? code : 'EINVAL';
     throw new VerbsError(known, `cannot read the token file ${path} (${String(code)})`);
   }
-  if (token === '') throw new VerbsError('EINVAL', `the token file '${path}' is empty`);
+  if (token === '') throw invalid(`the token file '${path}' is empty`);
   return token;
 }
 
 /** Tokens are sent in a header: visible ASCII without spaces (RFC 6750 §2.1, slightly extended). */
 export function checkToken(token: string): void {
   if (!/^[\x21-\x7e]+$/.test(token)) {
-    throw new VerbsError('EINVAL', 'option http.token: it must be ASCII without spaces');
+    throw invalid('option http.token: it must be ASCII without spaces');
   }
   if (token.length < TOKEN_MIN_CHARACTERS) {
     const text = `it must have ${TOKEN_MIN_CHARACTERS} characters or more`;
-    throw new VerbsError('EINVAL', `option http.token: ${text}`);
+    throw invalid(`option http.token: ${text}`);
   }
 }

@@ -7,7 +7,7 @@
 import { canonicalAddress, isWildcard } from '#base/address';
 import type { CMParameters } from '#contract/protocol/commands';
 import { CMEventType } from '#contract/verbs/enums';
-import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { type ErrnoCode, invalid, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import { codeOf } from '#native-bridge/rdma/errors';
 import type { ConnectionService, ServedCmEvent } from '../host/served-device.ts';
@@ -134,7 +134,7 @@ export class BridgedConnections implements ConnectionService {
     if (id.state === 'closed' && id.qp !== undefined) return;
     id.expect('connection');
     if (id.progress !== 'connected') {
-      throw new VerbsError('EINVAL', `the connection is not established: it is ${id.progress}`);
+      throw invalid(`the connection is not established: it is ${id.progress}`);
     }
     id.lower.disconnect();
   }
@@ -217,7 +217,7 @@ export class BridgedConnections implements ConnectionService {
   ): void {
     const { served } = id;
     if (served === undefined || !(qp instanceof BridgedQP) || qp.deviceName !== served.name) {
-      throw new VerbsError('EINVAL', `the queue pair is not on device ${id.device}`);
+      throw invalid(`the queue pair is not on device ${id.device}`);
     }
     if (parameters.wire !== undefined && Object.keys(parameters.wire).length > 0) {
       throw new VerbsError('EOPNOTSUPP', `${served.name} does not support wire options`);
@@ -390,9 +390,7 @@ function expectRequest(id: BridgedId): void {
     throw new VerbsError('ECONNRESET', 'the peer is gone');
   }
   id.expect('connection');
-  if (id.progress !== 'requested') {
-    throw new VerbsError('EINVAL', 'the id has no connect request to answer');
-  }
+  if (id.progress !== 'requested') throw invalid('the id has no connect request to answer');
 }
 
 function end(id: BridgedId): void {
@@ -421,14 +419,14 @@ function checkPrivateData(id: BridgedId, privateData: Uint8Array): void {
   const max = id.served?.lower.traits.maxPrivateData ?? 0;
   if (privateData.length > max) {
     const text = `${id.device} carries ${max} bytes of private data, not ${privateData.length}`;
-    throw new VerbsError('EINVAL', text);
+    throw invalid(text);
   }
 }
 
 function depth(wanted: number | undefined, max: number): number {
   const asked = wanted ?? max;
   if (Number.isInteger(asked) && asked >= 0 && asked <= max) return Math.min(asked, DEPTH_MAX);
-  throw new VerbsError('EINVAL', `a read depth must be 0 to ${max}, not ${wanted}`);
+  throw invalid(`a read depth must be 0 to ${max}, not ${wanted}`);
 }
 
 function timeoutOf(timeoutMs: number): number {

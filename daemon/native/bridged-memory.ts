@@ -1,6 +1,6 @@
 /** Protection domains and memory regions of a native device. */
 import { Access } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { addressOf } from '#native-bridge/libc/libc';
 import type { DeviceMR, DevicePD } from '../host/served-device.ts';
 import type { MemoryBacking } from '../rnic/memory/memory-backing.ts';
@@ -20,7 +20,7 @@ export class BridgedPD implements DevicePD {
 
   /** EINVAL once closed. */
   assertOpen(): void {
-    if (this.#closed) throw new VerbsError('EINVAL', 'the protection domain is closed');
+    if (this.#closed) throw invalid('the protection domain is closed');
   }
 
   close(): void {

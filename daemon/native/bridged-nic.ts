@@ -10,7 +10,7 @@ import {
 import type { DeviceAttributes, QPCapabilities } from '#contract/verbs/attributes';
 import type { WC } from '#contract/verbs/completion';
 import { type AsyncEventType, type MWType, QPState } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { DeviceMW, DeviceObjects } from '../host/served-device.ts';
 import { EffectQueue, type NicEffect } from '../rnic/effect.ts';
 import type { MRInit } from '../rnic/memory/memory-region.ts';
@@ -184,7 +184,7 @@ export class BridgedNic implements DeviceObjects {
     const init = { ...asked, capabilities: grantedCapabilities(asked) };
     this.#checkCapabilities(init.capabilities);
     if (init.sendCQ.writer.closed || init.recvCQ.writer.closed || init.srq?.closed === true) {
-      throw new VerbsError('EINVAL', 'a queue of the queue pair is closed');
+      throw invalid('a queue of the queue pair is closed');
     }
     const sqCount = ringCount(init.capabilities.maxSendWr);
     const rqCount = init.srq === undefined ? ringCount(init.capabilities.maxRecvWr) : 0;
@@ -323,7 +323,7 @@ export function servedLimits(attributes: DeviceAttributes): DeviceAttributes {
 
 function checkCount(what: string, value: number, least: number, most: number): void {
   if (Number.isInteger(value) && value >= least && value <= most) return;
-  throw new VerbsError('EINVAL', `${what} must be ${least} to ${most}, not ${value}`);
+  throw invalid(`${what} must be ${least} to ${most}, not ${value}`);
 }
 
 /** Disposes of the native object if `make` throws. */

@@ -22,7 +22,7 @@ import {
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import type { WC } from '#contract/verbs/completion';
 import { AsyncEventType, QPState, QPType, WCFlag, WCStatus } from '#contract/verbs/enums';
-import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { invalid, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { QPAttributes } from '#contract/verbs/qp-attributes';
 import { isFlushing, isIdle, qpAction, qpStateName } from '#contract/verbs/qp-state';
 import type { DeviceQP } from '../host/served-device.ts';
@@ -226,7 +226,7 @@ export class BridgedQP implements DeviceQP {
     const action = qpAction(this.#state, state);
     if (this.#closed || action === undefined) {
       const from = qpStateName(this.#state);
-      throw new VerbsError('EINVAL', `a QP cannot go from ${from} to ${qpStateName(state)}`);
+      throw invalid(`a QP cannot go from ${from} to ${qpStateName(state)}`);
     }
     switch (action) {
       case 'none':
@@ -278,7 +278,7 @@ export class BridgedQP implements DeviceQP {
     if (this.#connecting) throw new VerbsError('EISCONN', 'the QP has a connection already');
     if (this.#closed || !isIdle(this.#state)) {
       const state = this.#closed ? 'closed' : `in state ${qpStateName(this.#state)}`;
-      throw new VerbsError('EINVAL', `a QP that is ${state} cannot connect`);
+      throw invalid(`a QP that is ${state} cannot connect`);
     }
   }
 

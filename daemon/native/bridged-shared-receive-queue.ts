@@ -3,7 +3,7 @@
  */
 import { RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
 import type { SRQAttributes } from '#contract/verbs/attributes';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { DeviceSRQ } from '../host/served-device.ts';
 import type { SRQInit } from '../rnic/queues/shared-receive-queue.ts';
 import { ElementRing } from '../rnic/rings/ring.ts';
@@ -63,7 +63,7 @@ export class BridgedSRQ implements DeviceSRQ {
 
   modify({ srqLimit }: { readonly srqLimit: number }): void {
     if (!Number.isInteger(srqLimit) || srqLimit < 0 || srqLimit > this.count) {
-      throw new VerbsError('EINVAL', `the limit must be 0 to ${this.count}, not ${srqLimit}`);
+      throw invalid(`the limit must be 0 to ${this.count}, not ${srqLimit}`);
     }
     this.lower.setLimit(srqLimit);
   }

@@ -1,6 +1,6 @@
 /** Configuration of native devices: which ones to serve, and under which names. */
 import { canonicalAddress, isWildcard } from '#base/address';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 
 export interface NativeDeviceConfig {
   /** Name for clients: letters, digits, `_`, `-`, `.`; at most 63. */
@@ -38,8 +38,8 @@ export function checkedNativeDevices(
   const natives = new Set<string>();
   const taken = new Set<string>();
   return configs.map(({ name, native, addresses }) => {
-    if (!isDeviceName(name)) throw new VerbsError('EINVAL', `bad device name '${name}'`);
-    if (!isDeviceName(native)) throw new VerbsError('EINVAL', `bad native device name '${native}'`);
+    if (!isDeviceName(name)) throw invalid(`bad device name '${name}'`);
+    if (!isDeviceName(native)) throw invalid(`bad native device name '${native}'`);
     claim(names, name, `two devices are called ${name}`);
     claim(natives, native, `the native device ${native} is named twice`);
     const canonical = addresses.map((text) => hostAddress(name, text));
@@ -64,14 +64,14 @@ function isDeviceName(name: string): boolean {
 }
 
 function claim(taken: Set<string>, what: string, refusal: string): void {
-  if (taken.has(what)) throw new VerbsError('EINVAL', refusal);
+  if (taken.has(what)) throw invalid(refusal);
   taken.add(what);
 }
 
 function hostAddress(name: string, text: string): string {
   const address = canonicalAddress(text.trim());
   if (address === undefined || isWildcard(address)) {
-    throw new VerbsError('EINVAL', `device ${name}: '${text}' is not the address of an interface`);
+    throw invalid(`device ${name}: '${text}' is not the address of an interface`);
   }
   return address;
 }

@@ -7,7 +7,7 @@
  * queue pairs see qp-state.ts.
  */
 import { QPState, QPType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { ALL_QP_ATTRIBUTES, QPAttribute } from '#contract/verbs/qp-attributes';
 import { qpStateName } from '#contract/verbs/qp-state';
 import type { QPModification } from './qp-attributes.ts';
@@ -138,8 +138,7 @@ export function checkTransition(qp: TransitionOf, change: QPModification): QPSta
   const rules = next === undefined ? undefined : TRANSITIONS[state][next];
   if (next === undefined || rules === undefined) {
     const to = next === undefined ? 'no state' : qpStateName(next);
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       `no transition leads from ${qpStateName(state)} to ${to}: the order is RESET, INIT, RTR, RTS`,
     );
   }
@@ -147,16 +146,15 @@ export function checkTransition(qp: TransitionOf, change: QPModification): QPSta
   const rule = rules[type];
   const missing = rule.required & ~mask;
   const surplus = mask & ~(rule.required | rule.optional | A.state);
-  if (missing !== 0) throw new VerbsError('EINVAL', `${step} needs ${attributeNames(missing)}`);
-  if (surplus !== 0) throw new VerbsError('EINVAL', `${step} takes no ${attributeNames(surplus)}`);
+  if (missing !== 0) throw invalid(`${step} needs ${attributeNames(missing)}`);
+  if (surplus !== 0) throw invalid(`${step} takes no ${attributeNames(surplus)}`);
   if ((mask & A.curState) !== 0 && change.curState !== state) {
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       `the QP is in state ${qpStateName(state)}, not in the state that cur_qp_state names`,
     );
   }
   if (moves && draining && next === QPState.RTS) {
-    throw new VerbsError('EINVAL', 'the send queue is still draining: wait for SQ_DRAINED');
+    throw invalid('the send queue is still draining: wait for SQ_DRAINED');
   }
   return next;
 }

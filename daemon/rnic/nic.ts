@@ -9,7 +9,7 @@ import type { Micros } from '#base/time';
 import { cqBytes, ringCount } from '#contract/protocol/queue-layout';
 import type { DeviceAttributes, QPCapabilities } from '#contract/verbs/attributes';
 import { MWType, QPType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { AddressHandles, type AH } from './address-handle.ts';
 import { assertCounts } from './deep-invariants.ts';
 import { type DeviceProfile, deviceProfile } from './device-profile.ts';
@@ -159,7 +159,7 @@ export class Nic {
   allocMW(pd: PD, type: MWType): MW {
     pd.assertOpen();
     if (type !== MWType.type1 && type !== MWType.type2) {
-      throw new VerbsError('EINVAL', `unknown memory window type ${String(type)}`);
+      throw invalid(`unknown memory window type ${String(type)}`);
     }
     const release = this.#registry.take('mw');
     const mw: MW = this.#orRelease(release, () => {
@@ -220,14 +220,10 @@ export class Nic {
     }
     this.#checkCapabilities(capabilities, init.kind ?? 'flags');
     if (init.srq !== undefined && init.srq.kind !== (init.kind ?? 'flags')) {
-      throw new VerbsError('EINVAL', 'the shared receive queue has rings of another kind');
+      throw invalid('the shared receive queue has rings of another kind');
     }
-    if (init.sendCQ.closed || init.recvCQ.closed) {
-      throw new VerbsError('EINVAL', 'the completion queue is closed');
-    }
-    if (init.srq?.closed === true) {
-      throw new VerbsError('EINVAL', 'the shared receive queue is closed');
-    }
+    if (init.sendCQ.closed || init.recvCQ.closed) throw invalid('the completion queue is closed');
+    if (init.srq?.closed === true) throw invalid('the shared receive queue is closed');
     const release = this.#registry.take('qp');
     const qp = this.#orRelease(release, () => {
       const layout = makeRings(init);
@@ -394,5 +390,5 @@ function completionWriter({ cqe, kind, ring }: CQInit, infiniband: boolean): Com
 
 function checkCount(what: string, value: number, least: number, most: number): void {
   if (Number.isInteger(value) && value >= least && value <= most) return;
-  throw new VerbsError('EINVAL', `${what} must be ${least} to ${most}, not ${value}`);
+  throw invalid(`${what} must be ${least} to ${most}, not ${value}`);
 }

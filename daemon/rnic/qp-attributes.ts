@@ -8,7 +8,7 @@
  * here, as adapters do, since it means that the program sent a number of bytes.
  */
 import type { QPState } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import {
   eachNumber,
   QP_ATTRIBUTES,
@@ -206,5 +206,5 @@ export function roundedDepth(depth: number): number {
 }
 
 function refuse(text: string): never {
-  throw new VerbsError('EINVAL', text);
+  throw invalid(text);
 }

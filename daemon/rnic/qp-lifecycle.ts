@@ -8,7 +8,7 @@ import { assert } from '#base/assert';
 import type { Micros } from '#base/time';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { QPAttribute } from '#contract/verbs/qp-attributes';
 import { isFlushing, isIdle, type QPAction, qpAction, qpStateName } from '#contract/verbs/qp-state';
 import type { AsyncEffect, EffectSink } from './effect-sink.ts';
@@ -218,7 +218,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     const action = qpAction(this.#state, state);
     if (this.#closed || action === undefined) {
       const from = qpStateName(this.#state);
-      throw new VerbsError('EINVAL', `a QP cannot go from ${from} to ${qpStateName(state)}`);
+      throw invalid(`a QP cannot go from ${from} to ${qpStateName(state)}`);
     }
     this.#carryOut(action, state, now);
     this.assertInvariants();
@@ -232,8 +232,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     const { ib } = this.#host;
     this.#host.now = now;
     if (this.#closed || ib === undefined) {
-      throw new VerbsError(
-        'EINVAL',
+      throw invalid(
         'an iWARP queue pair has no path attributes: connect it with a connection manager',
       );
     }
@@ -435,7 +434,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     }
     if (this.#closed || !isIdle(this.#state)) {
       const state = this.#closed ? 'closed' : `in state ${qpStateName(this.#state)}`;
-      throw new VerbsError('EINVAL', `a QP that is ${state} cannot connect`);
+      throw invalid(`a QP that is ${state} cannot connect`);
     }
     this.#wire = wire;
     this.#qp.pd.streams += 1;

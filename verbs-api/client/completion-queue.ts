@@ -2,7 +2,7 @@
 import type { CommandReply } from '#contract/protocol/commands';
 import { type Completion, FailedCompletion, type WC } from '#contract/verbs/completion';
 import { WCStatus } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import type { CancelSignal, Context, CQ, CQInit, CQWaitOptions } from '#contract/verbs/provider';
 import { checkCall } from '#contract/verbs/signatures';
 import { cancellable, quiet, throwIfAborted, type Waiter } from './cancellation.ts';
@@ -55,7 +55,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
     const { session } = scope;
     const channel = init.channel ?? (await fallback());
     if (!(channel instanceof ClientCompChannel) || channel.session !== session) {
-      throw new VerbsError('EINVAL', 'the completion channel belongs to another provider');
+      throw invalid('the completion channel belongs to another provider');
     }
     channel.assertUsable();
     const reply = await session.request('createCQ', {

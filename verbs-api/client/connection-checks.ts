@@ -1,5 +1,5 @@
 /** Defaults and checks of every connection id: of a daemon, an embedded device or rdma_cm. */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import type { PD, Provider } from '#contract/verbs/provider';
 
 export const DEFAULT_BACKLOG = 128;
@@ -24,12 +24,10 @@ export function domainFor<P extends PD>(
   pd: PD,
   own: P | undefined,
 ): P {
-  if (present?.usable === true) throw new VerbsError('EINVAL', 'the id has a queue pair');
+  if (present?.usable === true) throw invalid('the id has a queue pair');
   if (pd.context.provider !== provider || pd.context.device.name !== device) {
-    throw new VerbsError('EINVAL', 'the protection domain belongs to another device than the id');
+    throw invalid('the protection domain belongs to another device than the id');
   }
-  if (own === undefined) {
-    throw new VerbsError('EINVAL', 'the protection domain belongs to another provider');
-  }
+  if (own === undefined) throw invalid('the protection domain belongs to another provider');
   return own;
 }

@@ -7,7 +7,7 @@ import type {
   CommandRequest,
 } from '#contract/protocol/commands';
 import { CMEventType, QPState, QPType, RDMA_UDP_QKEY } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type {
   CMEvent,
   ConnectionId,
@@ -215,7 +215,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
   #expectQP(parameters: ConnectionParameters): ClientQP {
     const qp = parameters.qp ?? this.#qp;
     if (!(qp instanceof ClientQP) || qp.session !== this.session) {
-      throw new VerbsError('EINVAL', 'a connection needs a queue pair of the same provider');
+      throw invalid('a connection needs a queue pair of the same provider');
     }
     qp.assertUsable();
     return qp;
@@ -250,7 +250,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
 
   #assertIdle(): void {
     this.assertUsable();
-    if (this.#pending.pending) throw new VerbsError('EINVAL', 'the id is busy');
+    if (this.#pending.pending) throw invalid('the id is busy');
   }
 
   /** The event that reports the outcome of a command. */
@@ -317,7 +317,7 @@ export class ClientConnectionId extends ClientObject implements ConnectionId {
 /** A queue pair for datagrams, as `rdma_create_qp` makes it. */
 async function datagramQP(pd: ClientPD, init: QPInit): Promise<ClientQP> {
   if (init.type !== undefined && init.type !== QPType.ud) {
-    throw new VerbsError('EINVAL', 'the queue pair of an id for datagrams must have the type UD');
+    throw invalid('the queue pair of an id for datagrams must have the type UD');
   }
   const qp = await pd.createQP({ ...init, type: QPType.ud });
   try {

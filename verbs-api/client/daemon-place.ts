@@ -9,7 +9,7 @@ import {
   socketDirectory,
 } from '#contract/protocol/ipc-admin';
 import { kind, nearest, optional, wholeNumber } from '#contract/verbs/arguments';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import { type DaemonPlace, type DaemonTrust, UID_MAX } from './daemon-trust.ts';
 
 export interface DaemonOptions extends DaemonTrust {
@@ -86,7 +86,7 @@ export function placeOf({ socketPath, instance, allowDaemonUid }: DaemonOptions)
   }
   if (socketPath !== undefined) {
     const text = '`socketPath` and `instance` each name a daemon: give one of them';
-    throw new VerbsError('EINVAL', text);
+    throw invalid(text);
   }
   return { path: instanceSocketPath(instance, ownPlace()), allowDaemonUid };
 }

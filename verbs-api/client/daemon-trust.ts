@@ -3,7 +3,7 @@
  * socket in a shared directory could be anyone's: a client therefore checks the peer's user
  * (SO_PEERCRED) before it sends a byte.
  */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { peerCredentials } from '#native-bridge/libc/unix-socket';
 
 /** Names a user whose daemon is trusted, in addition to this process's user and root. */
@@ -65,7 +65,7 @@ function allowedByEnvironment(): number | undefined {
   if (text === undefined || text === '') return undefined;
   const uid = parseUid(text);
   if (uid === undefined) {
-    throw new VerbsError('EINVAL', `${ALLOW_DAEMON_VARIABLE}: '${text}' is not a uid in decimal`);
+    throw invalid(`${ALLOW_DAEMON_VARIABLE}: '${text}' is not a uid in decimal`);
   }
   return uid;
 }

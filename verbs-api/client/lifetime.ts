@@ -1,5 +1,5 @@
 /** Lifetime of a provider's objects, and the loss of their device. */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { PD, VerbsObject } from '#contract/verbs/provider';
 
 /** The presence of a device, of its daemon, or of the connection manager. */
@@ -67,7 +67,7 @@ export abstract class ClosableObject<P extends Presence> implements VerbsObject 
   }
 
   closedError(): VerbsError {
-    return new VerbsError('EINVAL', `the ${this.#noun} is closed`);
+    return invalid(`the ${this.#noun} is closed`);
   }
 
   close(): Promise<void> {

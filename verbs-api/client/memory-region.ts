@@ -1,7 +1,7 @@
 /** Memory regions: registrations of own buffers and of memory shared with the device. */
 import type { CommandReply, MemorySource } from '#contract/protocol/commands';
 import { Access } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import type { MemoryTier, MR, MROptions, PD } from '#contract/verbs/provider';
 import { bytesWithin } from '#contract/verbs/region-range';
 import { type RemoteMemory, remoteMemory } from '#contract/verbs/remote-memory';
@@ -103,7 +103,7 @@ export class ClientMR extends ClientObject implements MR {
     access: number,
     options: MROptions,
   ): Promise<ClientMR> {
-    if (buffer.length === 0) throw new VerbsError('EINVAL', 'an empty buffer cannot be registered');
+    if (buffer.length === 0) throw invalid('an empty buffer cannot be registered');
     const { session } = scope;
     const found = sharedBuffers.get(buffer.buffer);
     const shared = found?.sharedBy(session) === true ? found : undefined;

@@ -2,7 +2,7 @@
 import type { CommandReply } from '#contract/protocol/commands';
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { QPState, QPType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { CQ, PD, QP, QPInit, SRQ } from '#contract/verbs/provider';
 import type { QPAttributes, QPModification } from '#contract/verbs/qp-attributes';
 import { checkCall } from '#contract/verbs/signatures';
@@ -193,7 +193,7 @@ export class ClientQP extends ClientObject implements QP {
 
 function handleOf(cq: CQ, scope: DeviceScope): number {
   if (!(cq instanceof ClientCQ) || cq.scope !== scope) {
-    throw new VerbsError('EINVAL', 'the completion queue belongs to another context');
+    throw invalid('the completion queue belongs to another context');
   }
   cq.assertUsable();
   return cq.handle;
@@ -201,7 +201,7 @@ function handleOf(cq: CQ, scope: DeviceScope): number {
 
 function srqHandleOf(srq: SRQ, scope: DeviceScope): number {
   if (!(srq instanceof ClientSRQ) || srq.scope !== scope) {
-    throw new VerbsError('EINVAL', 'the shared receive queue belongs to another context');
+    throw invalid('the shared receive queue belongs to another context');
   }
   srq.assertUsable();
   return srq.handle;

@@ -1,6 +1,6 @@
 /** Connection ids: rdma_cm's calls and events as promises. */
 import { CMEventType, QPState } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { IdLifecycle, type IdState } from '#contract/verbs/id-lifecycle';
 import type {
   CMEvent,
@@ -238,7 +238,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     this.assertUsable();
     const qp = parameters.qp ?? this.#qp;
     if (!(qp instanceof RdmaQP) || qp.pd.context.provider !== this.provider) {
-      throw new VerbsError('EINVAL', 'a connection needs a queue pair of the same provider');
+      throw invalid('a connection needs a queue pair of the same provider');
     }
     if (accepts) this.#expectProgress('requested');
     else this.#expect('resolved', 'routed');
@@ -371,7 +371,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
 
   #expect(...states: readonly IdState[]): void {
     this.assertUsable();
-    if (this.#pending.pending) throw new VerbsError('EINVAL', 'the id is busy');
+    if (this.#pending.pending) throw invalid('the id is busy');
     this.#life.expect(...states);
   }
 
@@ -383,7 +383,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     }
     this.#expect('connection');
     if (this.#progress === wanted) return;
-    throw new VerbsError('EINVAL', `the connection must be ${wanted}, but is ${this.#progress}`);
+    throw invalid(`the connection must be ${wanted}, but is ${this.#progress}`);
   }
 
   #refresh(): void {
@@ -403,7 +403,7 @@ function connectionParameters(
   const { maxPrivateData } = device.traits;
   if (privateData.length > maxPrivateData) {
     const text = `${device.info.name} carries ${maxPrivateData} bytes of private data`;
-    throw new VerbsError('EINVAL', text);
+    throw invalid(text);
   }
   return {
     privateData,
@@ -417,7 +417,7 @@ function connectionParameters(
 function depthOf(wanted: number | undefined, max: number): number {
   if (wanted === undefined) return Math.min(max, DEPTH_OF_DEVICE);
   if (!Number.isInteger(wanted) || wanted < 0 || wanted > max) {
-    throw new VerbsError('EINVAL', `the device has read depths up to ${max}`);
+    throw invalid(`the device has read depths up to ${max}`);
   }
   return Math.min(wanted, DEPTH_OF_DEVICE);
 }

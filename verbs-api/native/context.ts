@@ -7,7 +7,7 @@ import type {
 } from '#contract/verbs/attributes';
 import type { AsyncEvent } from '#contract/verbs/completion';
 import { AsyncEventType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import type { CompChannel, Context, CQ, CQInit, PD, Provider } from '#contract/verbs/provider';
 import { checkCall } from '#contract/verbs/signatures';
 import { type DescriptorWatch, watchDescriptor } from '#native-bridge/libc/watched-descriptor';
@@ -80,7 +80,7 @@ export class RdmaContext extends OwnedObject implements Context {
       return new RdmaCQ(this, this.#scope, init.cqe, this.#ownChannel);
     }
     if (!(channel instanceof RdmaCompChannel)) {
-      throw new VerbsError('EINVAL', 'the completion channel belongs to another provider');
+      throw invalid('the completion channel belongs to another provider');
     }
     channel.assertUsable();
     return new RdmaCQ(this, this.#scope, init.cqe, channel);

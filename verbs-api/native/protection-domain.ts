@@ -1,7 +1,7 @@
 /** Protection domains. */
 import type { AHAttributes } from '#contract/verbs/attributes';
 import type { MWType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import type {
   AH,
   Context,
@@ -111,7 +111,7 @@ export class RdmaPD extends OwnedObject implements PD {
   #refuseKey({ key }: MROptions): void {
     if (key === undefined) return;
     if (!Number.isInteger(key) || key < 0 || key > KEY_MAX) {
-      throw new VerbsError('EINVAL', 'a key must be from 0 to 255');
+      throw invalid('a key must be from 0 to 255');
     }
     throw unsupported(this.#name, 'chosen keys: rdma-core leaves them to the device');
   }

@@ -2,7 +2,7 @@
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { Completion, type WC } from '#contract/verbs/completion';
 import { QPState, QPType, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import type { CQ, PD, QP, QPInit, SRQ } from '#contract/verbs/provider';
 import type { QPAttributes, QPModification } from '#contract/verbs/qp-attributes';
 import { isIdle, qpAction, qpStateName } from '#contract/verbs/qp-state';
@@ -104,10 +104,7 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     const current = this.#currentState();
     // Checked here, since drivers accept more (siw any) and then are in states that no connection leads to.
     if (qpAction(current, state) === undefined) {
-      throw new VerbsError(
-        'EINVAL',
-        `a QP cannot go from ${qpStateName(current)} to ${qpStateName(state)}`,
-      );
+      throw invalid(`a QP cannot go from ${qpStateName(current)} to ${qpStateName(state)}`);
     }
     const { info, traits } = this.native.pd.device;
     if (state === QPState.RESET && !isIdle(current) && !traits.resets) {
@@ -238,15 +235,14 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
 }
 
 function ownCQ(cq: CQ): RdmaCQ {
-  if (!(cq instanceof RdmaCQ))
-    throw new VerbsError('EINVAL', 'the completion queue belongs to another provider');
+  if (!(cq instanceof RdmaCQ)) throw invalid('the completion queue belongs to another provider');
   cq.assertUsable();
   return cq;
 }
 
 function nativeSRQ(srq: SRQ): RdmaSRQ['native'] {
   if (!(srq instanceof RdmaSRQ))
-    throw new VerbsError('EINVAL', 'the shared receive queue belongs to another provider');
+    throw invalid('the shared receive queue belongs to another provider');
   srq.assertUsable();
   return srq.native;
 }

@@ -1,7 +1,7 @@
 /** Calls RPC procedures over RDMA. */
 import { randomInt } from 'node:crypto';
 import { Access } from '#contract/verbs/enums';
-import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { invalid, isVerbsError } from '#contract/verbs/errors';
 import type { CancelSignal, Context, PD, Provider } from '#contract/verbs/provider';
 import type { AllocatedMemory } from './allocated-memory.ts';
 import {
@@ -130,9 +130,7 @@ class RdmaRpcClient implements RpcClient {
         checkRpc.call(program, procedure, args, options);
       }
       const described: AnyProcedure | undefined = program.procedures[procedure];
-      if (described === undefined) {
-        throw new VerbsError('EINVAL', unknownProcedure(program, procedure));
-      }
+      if (described === undefined) throw invalid(unknownProcedure(program, procedure));
       // The codec's result has the type that the description declares.
       const settlers: Settlers = { resolve: resolve as (result: unknown) => void, reject };
       const call = { program, name: procedure, procedure: described, args, options };

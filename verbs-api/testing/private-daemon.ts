@@ -20,7 +20,7 @@ import {
   wholeNumber,
 } from '#contract/verbs/arguments';
 import type { DeviceInfo, DeviceTransport } from '#contract/verbs/attributes';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { Provider } from '#contract/verbs/provider';
 import { LIMIT } from '#contract/verbs/signatures';
 import { DaemonControl } from '../client/daemon-control.ts';
@@ -269,7 +269,7 @@ export class PrivateDaemon implements AsyncDisposable {
         const advice =
           near === undefined ? `there are ${known.join(', ')}` : `did you mean '${near}'?`;
         const place = device ?? 'any device';
-        throw new VerbsError('EINVAL', `no counter ${counter} of ${place}; ${advice}`);
+        throw invalid(`no counter ${counter} of ${place}; ${advice}`);
       }
       const value = values.reduce((sum, each) => sum + each, 0);
       const text = `counter ${counter} of ${device ?? 'all devices'} at ${atLeast}: it is ${value}`;

@@ -11,7 +11,7 @@ import {
 } from '#contract/verbs/arguments';
 import type { DeviceInfo } from '#contract/verbs/attributes';
 import { Access } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import type { Context, CQ, MR, PD, Provider, QP } from '#contract/verbs/provider';
 import { connect, type EndpointOptions, listen } from '../connect.ts';
 import type { Connection } from '../connection.ts';
@@ -129,7 +129,7 @@ export async function startTwoNodes(options: TwoNodesOptions = {}): Promise<TwoN
   const prepare = async (device: DeviceInfo | undefined): Promise<Prepared> => {
     const [address] = device?.addresses ?? [];
     if (device === undefined || address === undefined) {
-      throw new VerbsError('EINVAL', 'the daemon needs two iWARP devices with an address each');
+      throw invalid('the daemon needs two iWARP devices with an address each');
     }
     const provider = await daemon.connect();
     providers.push(provider);

@@ -1,6 +1,6 @@
 /** A client's objects by handle, counted against its quotas. */
 import { assert } from '#base/assert';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { HandleSpace } from './handle-space.ts';
 import type { ObjectKind, QuotaLedger } from './quotas.ts';
 
@@ -85,7 +85,7 @@ export class ObjectRegistry<Any extends RegisteredObject> {
       );
     }
     if (!isKind(object, kind)) {
-      throw new VerbsError('EINVAL', `handle ${handle} has kind ${object.kind}, not ${kind}`);
+      throw invalid(`handle ${handle} has kind ${object.kind}, not ${kind}`);
     }
     return object;
   }

@@ -4,7 +4,7 @@
  * its value and the accepted values. For calls that create or change something; calls that post or
  * poll have their own checks.
  */
-import { VerbsError } from './errors.ts';
+import { invalid, VerbsError } from './errors.ts';
 
 /** The required type and range of a value. */
 export interface Kind {
@@ -207,7 +207,7 @@ export function takes(
     for (let index = 0; index < kinds.length; index += 1) {
       const [name, parameter] = kinds[index] ?? ['', ANYTHING];
       const refused = parameter.refusal(values[index], name);
-      if (refused !== undefined) throw new VerbsError('EINVAL', `${call}: ${refused}`);
+      if (refused !== undefined) throw invalid(`${call}: ${refused}`);
     }
   };
 }

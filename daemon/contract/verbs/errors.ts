@@ -87,6 +87,11 @@ export class VerbsError extends Error {
   }
 }
 
+/** The error for an invalid argument: EINVAL. */
+export function invalid(reason: string): VerbsError {
+  return new VerbsError('EINVAL', reason);
+}
+
 /** True for a `VerbsError` of any loaded copy of this package. */
 export function isVerbsError(error: unknown): error is VerbsError {
   return error instanceof Error && Reflect.get(error, MARK) === true;

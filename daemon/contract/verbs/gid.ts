@@ -1,6 +1,6 @@
 /** GIDs as text and as bytes, and the route header (GRH) in front of a received datagram. */
 import { BYTES, takes } from './arguments.ts';
-import { VerbsError } from './errors.ts';
+import { invalid } from './errors.ts';
 
 /** Bytes in front of a received datagram's payload: its receive needs room for them. */
 export const GRH_BYTES = 40;
@@ -44,7 +44,7 @@ const checkParseGrh = takes('parseGrh', { buffer: BYTES });
 export function parseGrh(buffer: Uint8Array): Grh {
   checkParseGrh(buffer);
   if (buffer.length < GRH_BYTES) {
-    throw new VerbsError('EINVAL', `a GRH has ${GRH_BYTES} bytes, not ${buffer.length}`);
+    throw invalid(`a GRH has ${GRH_BYTES} bytes, not ${buffer.length}`);
   }
   const fields = new DataView(buffer.buffer, buffer.byteOffset, GRH_BYTES);
   if (fields.getUint8(0) >>> 4 === IPV6_VERSION) {
@@ -66,14 +66,14 @@ export function parseGrh(buffer: Uint8Array): Grh {
       hopLimit: fields.getUint8(IPV4_AT + 8),
     };
   }
-  throw new VerbsError('EINVAL', 'the buffer does not begin with a GRH: is it a datagram?');
+  throw invalid('the buffer does not begin with a GRH: is it a datagram?');
 }
 
 /** The 16 bytes of a GID of eight groups of hex digits. EINVAL for other text. */
 export function gidBytes(text: string): Uint8Array {
   const groups = groupsOf(text);
   if (groups === undefined) {
-    throw new VerbsError('EINVAL', 'a GID has eight groups of hex digits, with colons in between');
+    throw invalid('a GID has eight groups of hex digits, with colons in between');
   }
   const bytes = new Uint8Array(GID_BYTES);
   for (const [index, group] of groups.entries()) {

@@ -1,6 +1,6 @@
 /** The states of a connection id (`rdma_create_id`), the same on each wire and on real devices. */
 import { assert } from '#base/assert';
-import { VerbsError } from './errors.ts';
+import { invalid, VerbsError } from './errors.ts';
 
 /** State of an id. */
 export type IdState =
@@ -59,7 +59,7 @@ export class IdLifecycle {
     this.expectExists();
     if (states.includes(this.#state)) return;
     const wanted = states.map(stateText).join(' or ');
-    throw new VerbsError('EINVAL', `the id must be ${wanted}, but is ${this.stateText}`);
+    throw invalid(`the id must be ${wanted}, but is ${this.stateText}`);
   }
 
   /** Throws `VerbsError` ENOENT if the id is destroyed. */

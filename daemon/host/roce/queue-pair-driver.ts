@@ -5,7 +5,7 @@
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
 import { QPState } from '#contract/verbs/enums';
-import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { type ErrnoCode, invalid, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import { QPAttribute } from '#contract/verbs/qp-attributes';
 import { qpStateName } from '#contract/verbs/qp-state';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
@@ -57,8 +57,7 @@ export class QueuePairDriver {
     if (this.#byQP.has(qp))
       throw new VerbsError('EISCONN', 'the queue pair has a connection already: create another');
     if (qp.state !== QPState.INIT && qp.state !== QPState.RESET) {
-      throw new VerbsError(
-        'EINVAL',
+      throw invalid(
         `a queue pair must be in RESET or INIT to connect; it is in ${qpStateName(qp.state)}`,
       );
     }
@@ -129,10 +128,7 @@ export class QueuePairDriver {
     const { qp, connection } = roce;
     if (qp === undefined || connection === undefined || this.#leaving.has(roce)) return;
     if (!this.isUp(qp)) {
-      throw new VerbsError(
-        'EINVAL',
-        `the queue pair is not connected: it is in ${qpStateName(qp.state)}`,
-      );
+      throw invalid(`the queue pair is not connected: it is in ${qpStateName(qp.state)}`);
     }
     if (qp.state === QPState.RTS)
       qp.modifyPath({ mask: QPAttribute.state, state: QPState.SQD }, now);

@@ -16,7 +16,7 @@ import {
 import { assert } from '#base/assert';
 import type { Micros } from '#base/time';
 import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
-import { type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { type ErrnoCode, invalid, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import { stepMask } from '#daemon/rnic/ib-transitions';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
@@ -233,10 +233,10 @@ export class RoceCm {
     roce.expect('resolved', 'routed');
     const { path, localAddress, peerAddress } = roce;
     if (roce.port === undefined || path === undefined || localAddress === undefined) {
-      throw new VerbsError('EINVAL', 'the address or the route of the id is not resolved yet');
+      throw invalid('the address or the route of the id is not resolved yet');
     }
     if (peerAddress === undefined || peerAddress.port === 0) {
-      throw new VerbsError('EINVAL', 'a connection needs a port at its destination');
+      throw invalid('a connection needs a port at its destination');
     }
     checkLength(parameters.privateData, id.datagram ? SERVICE_DATA_MAX : REQUEST_DATA_MAX);
     const privateData = writeIpRequest(
@@ -299,8 +299,7 @@ export class RoceCm {
       throw new VerbsError('ECONNRESET', 'the peer gave up before its request was accepted');
     }
     if (connection.state !== 'req-rcvd') {
-      throw new VerbsError(
-        'EINVAL',
+      throw invalid(
         id.passive
           ? `the request was answered already: the connection is ${connection.state}`
           : 'the id connects itself: the id of a CONNECT_REQUEST event accepts',
@@ -650,23 +649,18 @@ function holderOf(id: HostId): PortHolder {
 
 function roceOf(id: HostId): RoceId {
   const { roce } = id;
-  if (roce === undefined) throw new VerbsError('EINVAL', 'the id has no RoCE device');
+  if (roce === undefined) throw invalid('the id has no RoCE device');
   roce.expectExists();
   return roce;
 }
 
 function connectionOf({ connection, stateText }: RoceId): CmConnection {
   if (connection !== undefined) return connection;
-  throw new VerbsError('EINVAL', `the id has no connection: it is ${stateText}`);
+  throw invalid(`the id has no connection: it is ${stateText}`);
 }
 
 function checkLength({ length }: Uint8Array, max: number): void {
-  if (length > max) {
-    throw new VerbsError(
-      'EINVAL',
-      `private data has ${length} bytes; for RoCE the limit is ${max}`,
-    );
-  }
+  if (length > max) throw invalid(`private data has ${length} bytes; for RoCE the limit is ${max}`);
 }
 
 /** The packet life time for a timeout that a program wants. */

@@ -2,7 +2,7 @@
 import type { Micros } from '#base/time';
 import type { GidEntry } from '#contract/verbs/attributes';
 import { QPType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { AH } from '#daemon/rnic/address-handle';
 import type { PathAttributes } from '#daemon/rnic/ib-port';
 import type { PD } from '#daemon/rnic/memory/protection-domain';
@@ -61,7 +61,7 @@ export class RoceVerbs implements RoceBackend {
   detachMulticast(qp: QP, gid: Uint8Array): void {
     checkMember(qp, gid);
     if (this.#groups().detach(qp, gid)) return;
-    throw new VerbsError('EINVAL', 'the queue pair is not attached to the group');
+    throw invalid('the queue pair is not attached to the group');
   }
 
   leaveGroups(qp: QP): void {
@@ -71,7 +71,7 @@ export class RoceVerbs implements RoceBackend {
 
 function checkMember(qp: QP, gid: Uint8Array): void {
   if (qp.type !== QPType.ud) {
-    throw new VerbsError('EINVAL', 'only a queue pair of type UD receives from a multicast group');
+    throw invalid('only a queue pair of type UD receives from a multicast group');
   }
-  if (!isMulticastGid(gid)) throw new VerbsError('EINVAL', 'the GID is not that of a group');
+  if (!isMulticastGid(gid)) throw invalid('the GID is not that of a group');
 }

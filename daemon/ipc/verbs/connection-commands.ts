@@ -7,7 +7,7 @@ import type {
   CommandName,
 } from '#contract/protocol/commands';
 import { CMEventType } from '#contract/verbs/enums';
-import { isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { invalid, isVerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { DeviceDirectory } from '#daemon/clients/objects/device-directory';
 import { assertMayBind } from '#daemon/clients/objects/user-rights';
@@ -87,7 +87,7 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
         askService(directory, service, parameters);
         return {};
       }
-      if (qp === undefined) throw new VerbsError('EINVAL', 'a connection needs a queue pair');
+      if (qp === undefined) throw invalid('a connection needs a queue pair');
       const peer = table.expect('qp', qp).qp;
       object.host.cm.connect(object.id, peer, connectionParameters(parameters));
       return {};

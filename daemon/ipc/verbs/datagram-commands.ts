@@ -5,7 +5,7 @@
 import { canonicalAddress, isWildcard } from '#base/address';
 import type { CMParameters } from '#contract/protocol/commands';
 import { CMEventType, QPType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { gidText } from '#contract/verbs/gid';
 import type { ServiceAddress, SocketAddress } from '#contract/verbs/provider';
 import { type DeviceDirectory, noDevice } from '#daemon/clients/objects/device-directory';
@@ -62,15 +62,13 @@ export function answerService(
   { qkey = 0, privateData }: CMParameters & { readonly qkey?: number | undefined },
 ): void {
   const { qp, pd } = object;
-  if (qp.type !== QPType.ud) {
-    throw new VerbsError('EINVAL', 'a datagram service needs a queue pair of type UD');
-  }
+  if (qp.type !== QPType.ud) throw invalid('a datagram service needs a queue pair of type UD');
   if (pd.context.device.name !== id.device) {
     const device = id.device ?? 'none';
-    throw new VerbsError('EINVAL', `the queue pair is on device ${device}, the id on another`);
+    throw invalid(`the queue pair is on device ${device}, the id on another`);
   }
   if (!(Number.isInteger(qkey) && qkey >= 0 && qkey <= UINT32_MAX)) {
-    throw new VerbsError('EINVAL', `qkey must be 0 to ${UINT32_MAX}, not ${qkey}`);
+    throw invalid(`qkey must be 0 to ${UINT32_MAX}, not ${qkey}`);
   }
   emulated.cm.answer(id, programParameters(qp.qpn, qkey, privateData));
 }

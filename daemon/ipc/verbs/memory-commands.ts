@@ -1,6 +1,6 @@
 /** Commands for shared buffers, memory regions and memory windows. */
 import type { CommandReply, CommandRequest } from '#contract/protocol/commands';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import {
   giveProcess,
   giveShared,
@@ -46,7 +46,7 @@ export function memoryCommands(
   return {
     allocBuffer({ lengthBytes }) {
       if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1) {
-        throw new VerbsError('EINVAL', 'buffer length must be at least 1 byte');
+        throw invalid('buffer length must be at least 1 byte');
       }
       const object = state.table.add('buffer', (handle) => {
         const create = () => state.memory.createShared(lengthBytes);
@@ -167,7 +167,7 @@ function bufferSource(
     offset >= 0 &&
     lengthBytes >= 1 &&
     offset + lengthBytes <= holder.memory.view.length;
-  if (!inside) throw new VerbsError('EINVAL', 'region extends past the end of its buffer');
+  if (!inside) throw invalid('region extends past the end of its buffer');
   const { tier, reason } = state.memory.sharedTier;
   return {
     backing: new ViewBacking(holder.memory.view, tier),
@@ -181,7 +181,7 @@ function bufferSource(
 function processSource(state: ClientState, start: bigint, lengthBytes: number): Source {
   const address = memoryAddress(start);
   if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1) {
-    throw new VerbsError('EINVAL', 'lengthBytes must be at least 1');
+    throw invalid('lengthBytes must be at least 1');
   }
   const holder = takeProcess(state.ledger, state.memory, start, lengthBytes);
   const { backing, reason } = holder;
@@ -191,7 +191,7 @@ function processSource(state: ClientState, start: bigint, lengthBytes: number): 
 /** An address of a program's memory as a number. EINVAL for addresses that no process can have. */
 function memoryAddress(address: bigint): number {
   if (address < 0n || address > BigInt(Number.MAX_SAFE_INTEGER)) {
-    throw new VerbsError('EINVAL', `no program has memory at ${address}`);
+    throw invalid(`no program has memory at ${address}`);
   }
   return Number(address);
 }

@@ -6,7 +6,7 @@
  */
 import type { AHAttributes } from '#contract/verbs/attributes';
 import type { MTU, QPState } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import { gidBytes, gidText } from '#contract/verbs/gid';
 import {
   QP_ATTRIBUTES,
@@ -85,5 +85,5 @@ function shownVector(vector: AddressVector): AHAttributes {
 function inRange(name: string, value: number, least: number, most: number): number {
   if (Number.isInteger(value) && value >= least && value <= most) return value;
   const range = least === most ? `${least}` : `${least} to ${most}`;
-  throw new VerbsError('EINVAL', `${name} must be ${range}, not ${String(value)}`);
+  throw invalid(`${name} must be ${range}, not ${String(value)}`);
 }

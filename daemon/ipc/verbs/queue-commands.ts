@@ -1,7 +1,7 @@
 /** Commands for devices, protection domains, completion channels and queues. */
 import type { CommandReply, CommandRequest } from '#contract/protocol/commands';
 import { QPType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import { assertMayHaveQkey } from '#daemon/clients/objects/user-rights';
 import {
   type ChannelObject,
@@ -98,7 +98,7 @@ export function deviceCommands(
     queryDevice: ({ context }) => table.expect('context', context).device.attributes(),
     queryPort({ context, port }) {
       const { device } = table.expect('context', context);
-      if (port !== 1) throw new VerbsError('EINVAL', `the device has port 1 only, not ${port}`);
+      if (port !== 1) throw invalid(`the device has port 1 only, not ${port}`);
       return device.port();
     },
     allocPD({ context }) {
@@ -195,7 +195,7 @@ function createCQ(
   const channel =
     request.channel === undefined ? undefined : state.table.expect('channel', request.channel);
   if (channel !== undefined && channel.context !== context) {
-    throw new VerbsError('EINVAL', 'the channel belongs to another context');
+    throw invalid('the channel belongs to another context');
   }
   const object = state.table.add(
     'cq',
@@ -250,7 +250,7 @@ function createQP(
   const { device, host } = pd.context;
   for (const part of [sendCQ.context, recvCQ.context, srq?.pd.context]) {
     if (part !== undefined && part.device !== device) {
-      throw new VerbsError('EINVAL', 'the queues belong to different devices');
+      throw invalid('the queues belong to different devices');
     }
   }
   const { type = QPType.rc } = request;

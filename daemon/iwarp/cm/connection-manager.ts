@@ -11,7 +11,7 @@ import { type Micros, NEVER } from '#base/time';
 import type { CMOutcome, CMParameters } from '#contract/protocol/commands';
 import { lowerLayerText } from '#contract/verbs/attributes';
 import { CMEventType } from '#contract/verbs/enums';
-import { ERRNO, type ErrnoCode, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { ERRNO, type ErrnoCode, invalid, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import { parseSocketAddress } from '#contract/verbs/socket-address';
 import type { CmEffect, CmEvent, HostNetwork } from './cm-host.ts';
@@ -184,11 +184,9 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     id.expect('resolved', 'routed');
     const { cmDevice: device, localAddress: local, peerAddress: remote } = id;
     if (device === undefined || local === undefined || remote === undefined) {
-      throw new VerbsError('EINVAL', 'the destination of the id is not resolved yet');
+      throw invalid('the destination of the id is not resolved yet');
     }
-    if (remote.port === 0) {
-      throw new VerbsError('EINVAL', `cannot connect to port 0 of ${remote.address}`);
-    }
+    if (remote.port === 0) throw invalid(`cannot connect to port 0 of ${remote.address}`);
     const enhanced = (parameters.wire?.mpaRevision ?? device.wire.mpaRevision) === 2;
     checkPrivateData(parameters.privateData, enhanced);
     const depths = requestedDepths(device, parameters);
@@ -249,7 +247,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const { endpoint } = id;
     if (endpoint?.phase === 'closing') return;
     if (endpoint?.phase !== 'established') {
-      throw new VerbsError('EINVAL', `the connection is not established: it is ${endpoint?.phase}`);
+      throw invalid(`the connection is not established: it is ${endpoint?.phase}`);
     }
     endpoint.disconnect(now);
   }
@@ -616,16 +614,14 @@ export class ConnectionManager implements EndpointOwner<CmId> {
 
   #openRequest(id: CmId): CmEndpoint {
     if (id.state === 'closed') {
-      throw new VerbsError(
-        'EINVAL',
+      throw invalid(
         'the id has no connect request to answer any more: its connection has ended, or its request was answered',
       );
     }
     id.expect('connection');
     const { endpoint } = id;
     if (endpoint?.phase === 'requested') return endpoint;
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       endpoint?.role === 'responder'
         ? `the connect request was answered already: its connection is ${endpoint.phase}`
         : 'the id connects itself: only the id of a CONNECT_REQUEST event accepts or rejects',

@@ -1,6 +1,6 @@
 /** Stream options of a connection: the consumer's choices, or the device's defaults. */
 import type { CMParameters } from '#contract/protocol/commands';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import type { WireOptions } from '#contract/verbs/provider';
 import type { Depths } from '../engine/negotiation.ts';
 import type { FpduSizePolicy, StreamOptions } from '../engine/stream-api.ts';
@@ -63,10 +63,7 @@ function fpduSizePolicy(choice: WireOptions['fpduSize']): FpduSizePolicy | undef
 export function checkPrivateData(privateData: Uint8Array, enhanced: boolean): void {
   const max = enhanced ? ENHANCED_PRIVATE_DATA_MAX_BYTES : PRIVATE_DATA_MAX_BYTES;
   if (privateData.length > max) {
-    throw new VerbsError(
-      'EINVAL',
-      `private data is ${privateData.length} bytes long; the limit is ${max}`,
-    );
+    throw invalid(`private data is ${privateData.length} bytes long; the limit is ${max}`);
   }
 }
 
@@ -75,8 +72,7 @@ export function requestedDepths(device: CmDevice, parameters: CMParameters): Dep
   const ird = parameters.responderResources ?? device.irdMax;
   const ord = parameters.initiatorDepth ?? device.ordMax;
   if (!isDepth(ird, device.irdMax) || !isDepth(ord, device.ordMax)) {
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       `responderResources ${ird} (IRD) or initiatorDepth ${ord} (ORD) exceeds the device's limits of ${device.irdMax} and ${device.ordMax}`,
     );
   }

@@ -2,7 +2,7 @@
  * Commands of rdma_cm's ABI: what a program writes to `/dev/infiniband/rdma_cm`. Offsets count from
  * the first byte of the header; numbers are little endian.
  */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 
 /** Bytes of a command before its fields: u32 command, u16 bytes of fields, u16 of response. */
 const CM_HEADER_BYTES = 8;
@@ -49,17 +49,11 @@ export interface CmRequest {
 /** Parses the header. EINVAL if it is truncated or announces more bytes than there are. */
 export function parseCmRequest(bytes: Uint8Array): CmRequest {
   if (bytes.length < CM_HEADER_BYTES) {
-    throw new VerbsError(
-      'EINVAL',
-      `a command of rdma_cm has a header of 8 bytes; this has ${bytes.length}`,
-    );
+    throw invalid(`a command of rdma_cm has a header of 8 bytes; this has ${bytes.length}`);
   }
   const fields = new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
   if (CM_HEADER_BYTES + fields.getUint16(4, true) > bytes.length) {
-    throw new VerbsError(
-      'EINVAL',
-      `the command has ${bytes.length} bytes, fewer than its header says`,
-    );
+    throw invalid(`the command has ${bytes.length} bytes, fewer than its header says`);
   }
   return {
     command: fields.getUint32(0, true),
@@ -73,7 +67,7 @@ export function parseCmRequest(bytes: Uint8Array): CmRequest {
 export function expectBytes(request: CmRequest, bytes: number): void {
   const { length } = request.bytes;
   if (length < bytes) {
-    throw new VerbsError('EINVAL', `the command of rdma_cm has ${length} bytes and needs ${bytes}`);
+    throw invalid(`the command of rdma_cm has ${length} bytes and needs ${bytes}`);
   }
 }
 

@@ -1,5 +1,5 @@
 /** Commands that give an id its addresses: bind, resolve, listen, and options. */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import { assertMayBind } from '#daemon/clients/objects/user-rights';
 import { PortSpace } from '#daemon/host/host-id';
@@ -20,7 +20,7 @@ export function bind(file: OpenChannel, { fields, bytes }: CmRequest): KernelRep
   const parsed = parseSockaddr(bytes.subarray(16, 144));
   const size = fields.getUint16(12, true);
   if (parsed === undefined || size === 0 || size !== parsed.bytes) {
-    throw new VerbsError('EINVAL', sizeFault(parsed, size));
+    throw invalid(sizeFault(parsed, size));
   }
   const context = file.expect(fields.getUint32(8, true));
   if (parsed.family !== Family.infiniband) return bindTo(file, context, expectInternet(parsed));
@@ -30,10 +30,7 @@ export function bind(file: OpenChannel, { fields, bytes }: CmRequest): KernelRep
 
 function bindTo(file: OpenChannel, context: CmContext, parsed: InternetSockaddr): KernelReply {
   if (context.ibAddress !== undefined)
-    throw new VerbsError(
-      'EINVAL',
-      'the id is bound to an InfiniBand address already: create another id',
-    );
+    throw invalid('the id is bound to an InfiniBand address already: create another id');
   assertMayBind(file.client.rights, parsed.address);
   file.host.cm.bindAddr(context.id, parsed.address);
   context.family = parsed.family;
@@ -52,8 +49,7 @@ const PORT_BITS = 0xffffn;
 function bindInfiniband(context: CmContext, bytes: Uint8Array): void {
   const { id, portSpace, number } = context;
   if (portSpace !== PortSpace.ib || id.state !== 'idle' || context.ibAddress !== undefined) {
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       `an id takes an InfiniBand address (sockaddr_ib) once, with port space RDMA_PS_IB and before it is bound; it has port space 0x${portSpace.toString(16)} and is ${id.state}`,
     );
   }
@@ -73,10 +69,7 @@ function bindInfiniband(context: CmContext, bytes: Uint8Array): void {
 export function resolveIp(file: OpenChannel, { fields, bytes }: CmRequest): KernelReply {
   const source = parseSockaddr(bytes.subarray(8, 36));
   if (source === undefined) {
-    throw new VerbsError(
-      'EINVAL',
-      'src_addr has an address family that is neither AF_INET nor AF_INET6',
-    );
+    throw invalid('src_addr has an address family that is neither AF_INET nor AF_INET6');
   }
   const destination = expectInternet(parseSockaddr(bytes.subarray(36, 64)));
   const context = file.expect(fields.getUint32(64, true));
@@ -88,8 +81,7 @@ export function resolveIp(file: OpenChannel, { fields, bytes }: CmRequest): Kern
 export function resolveAddr(file: OpenChannel, { fields, bytes }: CmRequest): KernelReply {
   const source = sizedSockaddr(bytes.subarray(24, 152), fields.getUint16(16, true));
   const destination = sizedSockaddr(bytes.subarray(152, 280), fields.getUint16(18, true));
-  if (destination === undefined)
-    throw new VerbsError('EINVAL', 'dst_addr is missing: its length is 0');
+  if (destination === undefined) throw invalid('dst_addr is missing: its length is 0');
   const context = file.expect(fields.getUint32(8, true));
   if (destination.family === Family.infiniband) {
     throw new VerbsError('ENODEV', NO_IB_ADDRESSES);
@@ -121,8 +113,7 @@ function resolve(
 export function resolveIbService(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const { context } = file.expectDevice(fields.getUint32(8, true));
   const { state } = context.id;
-  if (state !== 'bound')
-    throw new VerbsError('EINVAL', `the id must be bound to an address; it is ${state}`);
+  if (state !== 'bound') throw invalid(`the id must be bound to an address; it is ${state}`);
   throw new VerbsError(
     'EOPNOTSUPP',
     'service names need InfiniBand subnet administration, which no device here has',
@@ -133,7 +124,7 @@ export function resolveIbService(file: OpenChannel, { fields }: CmRequest): Kern
 export function resolveRoute(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const timeoutMs = fields.getUint32(12, true);
   const context = file.expect(fields.getUint32(8, true));
-  if (timeoutMs === 0) throw new VerbsError('EINVAL', 'timeout_ms must be at least 1; it is 0');
+  if (timeoutMs === 0) throw invalid('timeout_ms must be at least 1; it is 0');
   file.host.cm.resolveRoute(context.id);
   return DONE;
 }
@@ -147,7 +138,7 @@ interface InternetSockaddr {
 export function expectInternet(parsed: ParsedSockaddr | undefined): InternetSockaddr {
   if (parsed?.address === undefined) {
     const text = 'the address is neither AF_INET nor AF_INET6, or its scope is missing';
-    throw new VerbsError('EINVAL', text);
+    throw invalid(text);
   }
   return { family: parsed.family, address: parsed.address };
 }
@@ -156,7 +147,7 @@ export function expectInternet(parsed: ParsedSockaddr | undefined): InternetSock
 export function sizedSockaddr(bytes: Uint8Array, size: number): ParsedSockaddr | undefined {
   if (size === 0) return undefined;
   const parsed = parseSockaddr(bytes);
-  if (parsed?.bytes !== size) throw new VerbsError('EINVAL', sizeFault(parsed, size));
+  if (parsed?.bytes !== size) throw invalid(sizeFault(parsed, size));
   return parsed;
 }
 
@@ -202,10 +193,7 @@ export function setOption(file: OpenChannel, { fields, bytes }: CmRequest): Kern
       `no such option ${name} of level ${level}: level 0 (RDMA_OPTION_ID) has 0 to 3`,
     );
   if (length !== expected || bytes.length < OPTION_VALUE_AT + length) {
-    throw new VerbsError(
-      'EINVAL',
-      `option ${name} takes a value of ${expected} bytes, not ${length}`,
-    );
+    throw invalid(`option ${name} takes a value of ${expected} bytes, not ${length}`);
   }
   const { id, qpType } = context;
   switch (name) {
@@ -221,7 +209,7 @@ export function setOption(file: OpenChannel, { fields, bytes }: CmRequest): Kern
     case IdOption.ackTimeout:
       if (qpType !== CmQpType.rc) {
         const text = 'RDMA_OPTION_ID_ACK_TIMEOUT is for RC: datagrams are not acknowledged';
-        throw new VerbsError('EINVAL', text);
+        throw invalid(text);
       }
       id.ackTimeout = fields.getUint8(OPTION_VALUE_AT);
       break;

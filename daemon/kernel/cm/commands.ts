@@ -1,5 +1,5 @@
 /** The commands of rdma_cm: the size and the handler of each, and those of ids and events. */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { failFaultyVerb } from '#daemon/clients/objects/verb-faults';
 import { PortSpace } from '#daemon/host/host-id';
 import { DONE, type KernelReply } from '../kernel-file.ts';
@@ -101,8 +101,7 @@ function qpTypeOf(portSpace: number, wanted: number): number {
     case PortSpace.ib:
       return wanted;
     default:
-      throw new VerbsError(
-        'EINVAL',
+      throw invalid(
         `no such port space 0x${portSpace.toString(16)}: use RDMA_PS_TCP, RDMA_PS_UDP, RDMA_PS_IPOIB or RDMA_PS_IB`,
       );
   }
@@ -132,7 +131,7 @@ function getEvent(file: OpenChannel, request: CmRequest): KernelReply {
 function writeEvent(file: OpenChannel, { fields }: CmRequest): KernelReply {
   const wanted = fields.getUint32(16, true);
   const type = Object.values(WrittenEvent).find((known) => known === wanted);
-  if (type === undefined) throw new VerbsError('EINVAL', `programs cannot write event ${wanted}`);
+  if (type === undefined) throw invalid(`programs cannot write event ${wanted}`);
   const context = file.expect(fields.getUint32(8, true));
   file.write(context, {
     type,

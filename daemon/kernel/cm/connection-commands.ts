@@ -1,6 +1,6 @@
 /** Commands of connections. Their effect depends on the id's transport: see `CmPersona`. */
 import { QPState } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import { DONE, type KernelReply } from '../kernel-file.ts';
 import { type CmRequest, expectRoom, parseConnParam } from './abi.ts';
 import type { CmContext } from './context.ts';
@@ -13,8 +13,7 @@ import { CM_PERSONAS } from './personas.ts';
 export function connect(file: OpenChannel, request: CmRequest): KernelReply {
   const { persona, call, context } = callOn(file, request, 280);
   const parameters = parseConnParam(request, 8);
-  if (!parameters.valid)
-    throw new VerbsError('EINVAL', 'conn_param is missing: a connection needs it');
+  if (!parameters.valid) throw invalid('conn_param is missing: a connection needs it');
   persona.connect(call, parameters);
   context.qpn = parameters.qpn;
   return DONE;
@@ -46,10 +45,7 @@ export function reject(file: OpenChannel, request: CmRequest): KernelReply {
   const privateData = bytes.slice(16, 16 + fields.getUint8(12));
   const reason = fields.getUint8(13);
   if (!REJECT_REASONS.includes(reason)) {
-    throw new VerbsError(
-      'EINVAL',
-      `reason ${reason} is none that a program may give: ${REJECT_REASONS.join(', ')}`,
-    );
+    throw invalid(`reason ${reason} is none that a program may give: ${REJECT_REASONS.join(', ')}`);
   }
   const { persona, call } = callOn(file, request, 8);
   persona.reject(call, privateData, reason);
@@ -74,7 +70,7 @@ export function initQpAttr(file: OpenChannel, request: CmRequest): KernelReply {
   expectRoom(request, QP_ATTR_BYTES);
   const state = request.fields.getUint32(20, true);
   if (state > QPState.ERR) {
-    throw new VerbsError('EINVAL', `qp_attr has qp_state ${state}; there are 0 (RESET) to 6 (ERR)`);
+    throw invalid(`qp_attr has qp_state ${state}; there are 0 (RESET) to 6 (ERR)`);
   }
   const { persona, call } = callOn(file, request, 16);
   file.client.usesCm = true;

@@ -3,7 +3,7 @@
  * queue pair with the attributes of INIT_QP_ATTR, and confirms the peer's reply with an ACCEPT.
  */
 import { CMEventType } from '#contract/verbs/enums';
-import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { ERRNO, invalid, isVerbsError } from '#contract/verbs/errors';
 import { gidText } from '#daemon/host/host-addresses';
 import type { HostCm } from '#daemon/host/host-cm';
 import type { HostCmEvent } from '#daemon/host/host-id';
@@ -28,11 +28,11 @@ export const INFINIBAND: CmPersona = {
 
   accept({ cm, id }, parameters) {
     if (id.state === 'closed') {
-      throw new VerbsError('EINVAL', 'cannot accept: the connection of the id has failed or ended');
+      throw invalid('cannot accept: the connection of the id has failed or ended');
     }
     if (id.state !== 'connection') {
       const text = `accept the id of a CONNECT_REQUEST event; this one is ${id.state}`;
-      throw new VerbsError('EINVAL', text);
+      throw invalid(text);
     }
     if (!parameters.valid) {
       cm.establish(id);
@@ -62,8 +62,7 @@ export const INFINIBAND: CmPersona = {
 
   notify({ cm, id }, event) {
     if (event !== COMMUNICATION_ESTABLISHED) {
-      throw new VerbsError(
-        'EINVAL',
+      throw invalid(
         `unsupported event ${event} for NOTIFY: only ${COMMUNICATION_ESTABLISHED} (IBV_EVENT_COMM_EST) is supported`,
       );
     }
@@ -86,9 +85,7 @@ export const INFINIBAND: CmPersona = {
   groupVector({ id, device }, dgid) {
     const own = gidText(id.localAddress?.address ?? '::');
     const sgidIndex = device.gids?.findIndex(({ gid }) => gid === own) ?? -1;
-    if (sgidIndex < 0) {
-      throw new VerbsError('EINVAL', `no GID of the device holds the address of the id (${own})`);
-    }
+    if (sgidIndex < 0) throw invalid(`no GID of the device holds the address of the id (${own})`);
     return vectorOf({ dgid, sgidIndex, flowLabel: 0, hopLimit: HOP_LIMIT, trafficClass: 0 });
   },
 

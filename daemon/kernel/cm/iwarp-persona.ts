@@ -4,7 +4,7 @@
  */
 import type { CMParameters } from '#contract/protocol/commands';
 import { CMEventType, QPState } from '#contract/verbs/enums';
-import { ERRNO, VerbsError } from '#contract/verbs/errors';
+import { ERRNO, invalid, VerbsError } from '#contract/verbs/errors';
 import { QPAttribute } from '#contract/verbs/qp-attributes';
 import type { CmConnParam } from './abi.ts';
 import type { CmPersona } from './persona.ts';
@@ -22,7 +22,7 @@ export const IWARP: CmPersona = {
 
   accept({ cm, id, expectQP }, parameters) {
     if (!parameters.valid) {
-      throw new VerbsError('EINVAL', 'conn_param is NULL: iWARP needs it to know the queue pair');
+      throw invalid('conn_param is NULL: iWARP needs it to know the queue pair');
     }
     cm.accept(id, expectQP(parameters.qpn), connectionParameters(parameters));
   },
@@ -38,7 +38,7 @@ export const IWARP: CmPersona = {
 
   notify({ id: { state } }) {
     if (state !== 'connection' && state !== 'closed')
-      throw new VerbsError('EINVAL', `the id has no connection to notify; it is ${state}`);
+      throw invalid(`the id has no connection to notify; it is ${state}`);
   },
 
   qpAttributes({ id }, state) {
@@ -48,8 +48,7 @@ export const IWARP: CmPersona = {
     // From then on the connection moves the queue pair to RTS, not the program.
     if (state === QPState.RTS) return { mask: QPAttribute.portNum, state, portNum: PORT };
     if (state !== QPState.INIT && state !== QPState.RTR) {
-      throw new VerbsError(
-        'EINVAL',
+      throw invalid(
         `a connected id moves its queue pair through INIT, RTR and RTS, not to state ${state}`,
       );
     }

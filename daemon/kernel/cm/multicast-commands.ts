@@ -1,6 +1,6 @@
 /** Commands of multicast groups. The program itself attaches its queue pair after joining. */
 import { isWildcard } from '#base/address';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import { gidBytes } from '#daemon/host/host-addresses';
 import type { KernelReply } from '../kernel-file.ts';
 import { type CmRequest, expectRoom, u32Response } from './abi.ts';
@@ -34,8 +34,7 @@ export function joinMulticast(file: OpenChannel, request: CmRequest): KernelRepl
   const sockaddr = bytes.subarray(32, 160);
   const parsed = sizedSockaddr(sockaddr, fields.getUint16(28, true));
   if (parsed === undefined || fields.getUint16(30, true) > JOIN_FLAG_MAX) {
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       'the group address is missing, or join_flags are neither 0 (full member) nor 1 (send only)',
     );
   }
@@ -55,8 +54,7 @@ function join(file: OpenChannel, number: number, uid: bigint, gid: Uint8Array): 
   const { context, device } = file.expectDevice(number);
   const { state } = context.id;
   if (context.qpType !== CmQpType.ud || (state !== 'bound' && state !== 'resolved')) {
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       `joining a group needs an RDMA_PS_UDP id that is bound or resolved; this one is ${state}`,
     );
   }
@@ -85,8 +83,6 @@ function gidOf(parsed: ParsedSockaddr, bytes: Uint8Array): Uint8Array {
 }
 
 function groupGid(address: string): Uint8Array {
-  if (isWildcard(address)) {
-    throw new VerbsError('EINVAL', `${address} is not a multicast address`);
-  }
+  if (isWildcard(address)) throw invalid(`${address} is not a multicast address`);
   return gidBytes(address);
 }

@@ -3,7 +3,7 @@
  * and their event queue. Commands operate on it; `file.ts` calls them.
  */
 import { assert } from '#base/assert';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { HandleSpace } from '#daemon/clients/objects/handle-space';
 import { userOf } from '#daemon/clients/trusted-user';
 import type { HostId } from '#daemon/host/host-id';
@@ -146,8 +146,7 @@ export class OpenChannel {
         `no such connection id ${number}: it was destroyed or never created`,
       );
     if (context.file !== this) {
-      throw new VerbsError(
-        'EINVAL',
+      throw invalid(
         `connection id ${number} belongs to another event channel: use rdma_migrate_id`,
       );
     }
@@ -160,7 +159,7 @@ export class OpenChannel {
     const device = this.deviceOf(context);
     if (device === undefined) {
       const text = 'the id has no device yet: call rdma_resolve_addr or rdma_bind_addr first';
-      throw new VerbsError('EINVAL', text);
+      throw invalid(text);
     }
     return { context, device };
   }
@@ -176,8 +175,7 @@ export class OpenChannel {
     const expectQP = (qpn: number): QP => {
       const qp = this.#services.findQP(device.index, qpn, this.client);
       if (qp !== undefined) return qp;
-      throw new VerbsError(
-        'EINVAL',
+      throw invalid(
         qpn === 0
           ? `qp_num 0 is no queue pair of this program on ${device.name}: call rdma_create_qp first`
           : `qp_num ${qpn} is no queue pair of this program on ${device.name}`,
@@ -227,7 +225,7 @@ export class OpenChannel {
   migrate(number: number, fileNumber: number): { context: CmContext; reply: KernelReply } {
     const from = this.#services.findFile(fileNumber, this.client);
     if (!(from instanceof OpenChannel))
-      throw new VerbsError('EINVAL', `channel ${fileNumber} is not an event channel of this user`);
+      throw invalid(`channel ${fileNumber} is not an event channel of this user`);
     const context = from.expect(number);
     if (from.number === this.number) return { context, reply: DONE };
     const { records, bytes } = from.ownQueue.take(context);
@@ -258,7 +256,7 @@ export class OpenChannel {
         `no such membership ${number}: the id has not joined the group`,
       );
     if (membership.context.file !== this) {
-      throw new VerbsError('EINVAL', `membership ${number} belongs to another event channel`);
+      throw invalid(`membership ${number} belongs to another event channel`);
     }
     return membership;
   }

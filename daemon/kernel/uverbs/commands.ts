@@ -2,7 +2,7 @@
  * The write() ABI of uverbs: checks a command's header and sizes like the kernel, in the same order,
  * and calls the handler.
  */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { failFaultyVerb } from '#daemon/clients/objects/verb-faults';
 import type { KernelCaller, KernelReply } from '../kernel-file.ts';
 import { UVERBS_VERBS } from '../kernel-verbs.ts';
@@ -98,10 +98,6 @@ function checkExtended(fields: DataView, found: UverbsCommand): number {
   // A call without a response is legal; a query then does nothing.
   if (hasPointer) assertRoom('the extended response', outBytes, found.responseBytes);
   return outBytes;
-}
-
-function invalid(text: string): VerbsError {
-  return new VerbsError('EINVAL', text);
 }
 
 function assertRoom(what: string, has: number, needs: number): void {

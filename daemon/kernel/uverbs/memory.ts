@@ -1,6 +1,6 @@
 /** Commands for protection domains and memory regions. */
 import { Access } from '#contract/verbs/enums';
-import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
+import { ERRNO, invalid, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import { giveProcess, takeProcess } from '#daemon/clients/objects/charged-memory';
 import type { ProcessAllocation } from '#daemon/clients/objects/client-memory';
 import type { DaemonMemory } from '#daemon/clients/objects/daemon-memory';
@@ -106,7 +106,7 @@ export function deregMR({ file, fields }: CommandCall): KernelReply {
  */
 export function moveMR(file: OpenDevice, handle: number, payload: Uint8Array): KernelReply {
   if (payload.length !== 8)
-    throw new VerbsError('EINVAL', `the new address must have 8 bytes, not ${payload.length}`);
+    throw invalid(`the new address must have 8 bytes, not ${payload.length}`);
   const address = getUint64(new DataView(payload.buffer, payload.byteOffset, 8), 0);
   file.table.expect('mr', handle).holder.move?.(address);
   return DONE;
@@ -137,24 +137,17 @@ function checkRange(fields: DataView): void {
   const { start, length, hcaVa } = RegMR.request;
   const misaligned =
     ((fields.getUint32(start, true) ^ fields.getUint32(hcaVa, true)) & PAGE_MASK) !== 0;
-  if (misaligned)
-    throw new VerbsError('EINVAL', 'addr and hca_va must have the same offset within a page');
-  if (getUint64(fields, length) === 0) {
-    throw new VerbsError('EINVAL', 'length must be at least 1');
-  }
+  if (misaligned) throw invalid('addr and hca_va must have the same offset within a page');
+  if (getUint64(fields, length) === 0) throw invalid('length must be at least 1');
 }
 
 function checkAccess(access: number): void {
   if ((access & ~KNOWN_ACCESS) !== 0) {
     const unknown = (access & ~KNOWN_ACCESS) >>> 0;
-    throw new VerbsError(
-      'EINVAL',
-      `access has bits 0x${unknown.toString(16)} that the device does not support`,
-    );
+    throw invalid(`access has bits 0x${unknown.toString(16)} that the device does not support`);
   }
   if ((access & REMOTE_CHANGE) !== 0 && (access & Access.localWrite) === 0) {
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       'IBV_ACCESS_REMOTE_WRITE and IBV_ACCESS_REMOTE_ATOMIC need IBV_ACCESS_LOCAL_WRITE, too',
     );
   }

@@ -1,5 +1,5 @@
 /** Commands that open a context and query the device. */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import type { KernelReply } from '../kernel-file.ts';
 import { PORT_STATES } from '../nldev/devices.ts';
 import { newStruct, setUint64 } from '../struct-fields.ts';
@@ -22,7 +22,7 @@ const SPEED_SDR = 1;
 
 /** GET_CONTEXT: EINVAL the second time. */
 export function getContext({ file }: CommandCall): KernelReply {
-  if (file.hasContext) throw new VerbsError('EINVAL', 'the device file already has a context');
+  if (file.hasContext) throw invalid('the device file already has a context');
   file.giveContext();
   const { bytes, fields, own } = file.newReply(N.getContext, GetContext.response.bytes);
   fields.setUint32(GetContext.response.compVectors, COMP_VECTORS, true);
@@ -44,10 +44,7 @@ export function extendedQueryDevice(call: CommandCall): KernelReply {
   const { request, response } = ExtendedQueryDevice;
   const compMask = call.fields.getUint32(request.compMask, true);
   if (compMask !== 0 || call.fields.getUint32(request.reserved, true) !== 0) {
-    throw new VerbsError(
-      'EINVAL',
-      `comp_mask is 0x${compMask.toString(16)}: extended fields are not supported`,
-    );
+    throw invalid(`comp_mask is 0x${compMask.toString(16)}: extended fields are not supported`);
   }
   const { bytes, fields } = newStruct(response.bytes);
   describeDevice(call.file, bytes, fields);
@@ -60,8 +57,7 @@ export function extendedQueryDevice(call: CommandCall): KernelReply {
 /** QUERY_PORT: EINVAL for any port but 1. */
 export function queryPort({ file, fields }: CommandCall): KernelReply {
   if (fields.getUint8(QueryPort.request.portNum) !== 1) {
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       `port_num must be 1, not ${fields.getUint8(QueryPort.request.portNum)}: ports count from 1`,
     );
   }

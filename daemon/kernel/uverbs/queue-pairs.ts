@@ -1,5 +1,5 @@
 /** The parts of queue pairs that personas share: creation, doorbell and destruction. */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { isIdle, qpStateName } from '#contract/verbs/qp-state';
 import type { QPInit } from '#daemon/rnic/queue-pair-init';
 import { DONE, type KernelReply, refusal } from '../kernel-file.ts';
@@ -107,10 +107,7 @@ export function postSend({ file, fields, caller }: CommandCall): KernelReply {
   const { request, wqeMinBytes } = PostSend;
   const requests = fields.getUint32(request.wrCount, true);
   if (requests !== 0 || fields.getUint32(request.wqeBytes, true) < wqeMinBytes) {
-    throw new VerbsError(
-      'EINVAL',
-      'wr_count must be 0: the provider must put work requests into the ring',
-    );
+    throw invalid('wr_count must be 0: the provider must put work requests into the ring');
   }
   const rung = ringDoorbell(file, fields.getUint32(request.handle, true));
   return rung.status < 0 ? rung : { ...rung, response: new Uint8Array(PostSend.response.bytes) };

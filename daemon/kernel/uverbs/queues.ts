@@ -1,5 +1,5 @@
 /** Commands for completion channels, and the shared parts of completion and receive queues. */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { NewRings } from '#daemon/clients/objects/queue-rings';
 import type { CQ } from '#daemon/rnic/queues/completion-queue';
 import type { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
@@ -30,7 +30,7 @@ export function createCompChannel({ file }: CommandCall): KernelReply {
 export function requestedChannel({ file, fields }: CommandCall): ChannelQueue | undefined {
   const { request } = CreateCQ;
   if (fields.getUint32(request.compVector, true) >= COMP_VECTORS) {
-    throw new VerbsError('EINVAL', `comp_vector must be below ${COMP_VECTORS} (num_comp_vectors)`);
+    throw invalid(`comp_vector must be below ${COMP_VECTORS} (num_comp_vectors)`);
   }
   return channelOf(file, fields.getInt32(request.compChannel, true));
 }

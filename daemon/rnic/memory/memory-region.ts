@@ -1,7 +1,7 @@
 /** The memory region: registered bytes with an STag, access rights and two address spaces. */
 import { assert } from '#base/assert';
 import { ACCESS_MASK, Access } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { MemoryBacking } from './memory-backing.ts';
 import type { PD } from './protection-domain.ts';
 import { ADDRESS_END, highHalf, lowHalf } from './region-address.ts';
@@ -27,7 +27,7 @@ export interface MRInit {
 export function checkMRInit(init: MRInit, maxMrSize: number): void {
   const { access, address, iova, lengthBytes, key } = init;
   const refuse = (text: string): never => {
-    throw new VerbsError('EINVAL', text);
+    throw invalid(text);
   };
   if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1 || lengthBytes > maxMrSize) {
     refuse(`a region has 1 to ${maxMrSize} bytes, not ${lengthBytes}`);

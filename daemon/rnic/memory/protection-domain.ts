@@ -1,6 +1,6 @@
 /** The protection domain: which queues may use which memory (RFC 5040 §8.1.1). */
 import { assert } from '#base/assert';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 
 /** A protection domain. Membership is object identity, so no number can forge it. */
 export class PD {
@@ -25,7 +25,7 @@ export class PD {
 
   /** Throws EINVAL if closed. */
   assertOpen(): void {
-    if (this.#closed) throw new VerbsError('EINVAL', 'the protection domain is closed');
+    if (this.#closed) throw invalid('the protection domain is closed');
   }
 
   /** EBUSY while it has members; a second call does nothing. */

@@ -3,7 +3,7 @@ import { assert } from '#base/assert';
 import { RQE, RQE_BYTES, ringCount, rqBytes } from '#contract/protocol/queue-layout';
 import type { SRQAttributes } from '#contract/verbs/attributes';
 import { AsyncEventType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { AsyncEffect, EffectSink } from '../effect-sink.ts';
 import type { PD } from '../memory/protection-domain.ts';
 import type { NicFaults } from '../nic-faults.ts';
@@ -99,7 +99,7 @@ export class SRQ {
       throw new VerbsError('EOPNOTSUPP', 'a shared receive queue with flags keeps its size');
     }
     const posted = elements.readyCount();
-    if (posted > maxWr) throw new VerbsError('EINVAL', `the queue holds ${posted} receives`);
+    if (posted > maxWr) throw invalid(`the queue holds ${posted} receives`);
     const next = indexRing({ maxWr, maxSge: this.#maxSge, ring: memory });
     const joined = JoinedRings.after(elements, posted, next, emptied);
     this.#elements = joined;
@@ -137,7 +137,7 @@ export class SRQ {
   modify(attributes: { readonly srqLimit: number }): void {
     const { srqLimit } = attributes;
     if (!Number.isInteger(srqLimit) || srqLimit < 0 || srqLimit > this.capacity) {
-      throw new VerbsError('EINVAL', `the limit must be 0 to ${this.capacity}, not ${srqLimit}`);
+      throw invalid(`the limit must be 0 to ${this.capacity}, not ${srqLimit}`);
     }
     this.#limit = srqLimit;
   }

@@ -5,7 +5,7 @@
  */
 import { CQEStatus, Notify, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { WCFlag, WCOpcode, WCStatus } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import type {
   CompletionRecord,
   CompletionWriter,
@@ -65,7 +65,7 @@ export class IndexedCompletionWriter implements CompletionWriter {
   /** Moves the entries that the client has not taken to the first slots. */
   resize(entries: number, memory: (bytes: number) => Uint8Array): void {
     const { used } = this.#ring;
-    if (entries < used) throw new VerbsError('EINVAL', `the queue holds ${used} completions`);
+    if (entries < used) throw invalid(`the queue holds ${used} completions`);
     const ring = makeRing(entries, memory);
     this.#ring.moveTo(ring);
     this.#ring = ring;

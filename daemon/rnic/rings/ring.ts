@@ -6,7 +6,7 @@
  */
 import { assert } from '#base/assert';
 import { QueueFlag, SGE_BYTES } from '#contract/protocol/queue-layout';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 
 /**
  * Elements of one ring that a queue pair handles in a turn if the client alone decides their number:
@@ -180,7 +180,7 @@ export class ElementRing implements WorkRing {
 export function requestRing(source: (bytes: number) => Uint8Array, bytes: number): Uint8Array {
   const ring = source(bytes);
   if (ring.length < bytes || ring.byteOffset % 8 !== 0) {
-    throw new VerbsError('EINVAL', `a ring needs ${bytes} bytes, aligned to 8`);
+    throw invalid(`a ring needs ${bytes} bytes, aligned to 8`);
   }
   return ring;
 }

@@ -10,7 +10,7 @@
  */
 import { type Micros, NEVER } from '#base/time';
 import { type QPState, QPType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
 import { CmAnswered, RejectReason, SidrStatus, writeCmMessage } from '../wire/cm-message.ts';
 import type { CmConnection, CmState } from './cm-connection.ts';
@@ -272,10 +272,7 @@ export class CommunicationManager {
       case 'idle':
         return;
       default:
-        throw new VerbsError(
-          'EINVAL',
-          `cannot disconnect a connection in state ${connection.state}`,
-        );
+        throw invalid(`cannot disconnect a connection in state ${connection.state}`);
     }
   }
 
@@ -394,19 +391,13 @@ export class CommunicationManager {
 
 function expect({ state }: CmConnection, ...states: CmState[]): void {
   if (!states.includes(state)) {
-    throw new VerbsError(
-      'EINVAL',
-      `the connection is in state ${state}; this call needs ${states.join(' or ')}`,
-    );
+    throw invalid(`the connection is in state ${state}; this call needs ${states.join(' or ')}`);
   }
 }
 
 function checkLength({ length }: Uint8Array, max: number): void {
   if (length > max) {
-    throw new VerbsError(
-      'EINVAL',
-      `private data has ${length} bytes; the limit for this message is ${max}`,
-    );
+    throw invalid(`private data has ${length} bytes; the limit for this message is ${max}`);
   }
 }
 

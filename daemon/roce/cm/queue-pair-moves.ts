@@ -1,6 +1,6 @@
 /** The attributes with which a connection's queue pair enters INIT, RTR and RTS. */
 import { QPState } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import { stepMask } from '#daemon/rnic/ib-transitions';
 import type { AddressVector, QPModification } from '#daemon/rnic/qp-attributes';
 import type { CmConnection } from './cm-connection.ts';
@@ -37,7 +37,7 @@ export function queuePairMove(connection: CmConnection, state: QPState): QPModif
   if (state === QPState.INIT) return initMove(connection);
   if (state === QPState.RTR) return rtrMove(connection);
   if (state === QPState.RTS) return rtsMove(connection);
-  throw new VerbsError('EINVAL', 'a connection has attributes for INIT, RTR and RTS only');
+  throw invalid('a connection has attributes for INIT, RTR and RTS only');
 }
 
 function initMove(connection: CmConnection): QPModification {
@@ -48,9 +48,7 @@ function initMove(connection: CmConnection): QPModification {
 
 function rtrMove(connection: CmConnection): QPModification {
   const { path, remote, type } = connection;
-  if (remote === undefined) {
-    throw new VerbsError('EINVAL', 'cannot enter RTR: the peer has not answered yet');
-  }
+  if (remote === undefined) throw invalid('cannot enter RTR: the peer has not answered yet');
   return {
     mask: stepMask(type, QPState.RTR),
     state: QPState.RTR,
@@ -66,9 +64,7 @@ function rtrMove(connection: CmConnection): QPModification {
 
 function rtsMove(connection: CmConnection): QPModification {
   const { local, remote, type, retryCount, timeout } = connection;
-  if (remote === undefined) {
-    throw new VerbsError('EINVAL', 'cannot enter RTS: the peer has not answered yet');
-  }
+  if (remote === undefined) throw invalid('cannot enter RTS: the peer has not answered yet');
   return {
     mask: stepMask(type, QPState.RTS),
     state: QPState.RTS,

@@ -1,7 +1,7 @@
 /** Creates, modifies and queries queue pairs like rxe. */
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { QPState, QPType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { ALL_QP_ATTRIBUTES, QPAttribute } from '#contract/verbs/qp-attributes';
 import { assertMayHaveQkey } from '#daemon/clients/objects/user-rights';
 import { putAttributes, readAttributes } from '#daemon/kernel/attribute-fields';
@@ -42,10 +42,7 @@ export function extendedCreateQP(call: CommandCall): KernelReply {
   const { fields } = call;
   const compMask = fields.getUint32(request.compMask, true);
   if ((compMask & ~CREATE_FLAGS_BIT) !== 0 || fields.getUint32(request.createFlags, true) !== 0) {
-    throw new VerbsError(
-      'EINVAL',
-      'create_flags and comp_mask must be 0: not supported by the device',
-    );
+    throw invalid('create_flags and comp_mask must be 0: not supported by the device');
   }
   const object = makeQP(call, request);
   const { bytes, fields: reply } = newStruct(response.bytes + 2 * MMINFO_BYTES);
@@ -145,8 +142,7 @@ function capabilitiesOf(fields: DataView, at: CreateOffsets, shared: boolean): Q
     ...(shared ? [] : receives),
   ];
   for (const [name, value, most] of limits) {
-    if (value > most)
-      throw new VerbsError('EINVAL', `cap.${name} must be at most ${most}, not ${value}`);
+    if (value > most) throw invalid(`cap.${name} must be at most ${most}, not ${value}`);
   }
   return asked;
 }
@@ -160,9 +156,6 @@ function putRings({ sendRing, receiveRing }: UverbsQp, own: DataView): void {
 function stateOf(value: number): QPState {
   const state = Object.values(QPState).find((known) => known === value);
   if (state === undefined)
-    throw new VerbsError(
-      'EINVAL',
-      `qp_state or cur_qp_state must be 0 (RESET) to 6 (ERR), not ${value}`,
-    );
+    throw invalid(`qp_state or cur_qp_state must be 0 (RESET) to 6 (ERR), not ${value}`);
   return state;
 }

@@ -1,5 +1,5 @@
 /** Completion and shared receive queues, with rings that rxe's provider maps. */
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { DONE, type KernelReply } from '#daemon/kernel/kernel-file';
 import { newStruct } from '#daemon/kernel/struct-fields';
 import {
@@ -76,8 +76,7 @@ export function createSRQ(call: CommandCall): KernelReply {
   const maxWr = checkedReceives(fields.getUint32(request.maxWr, true));
   const maxSge = Math.max(1, fields.getUint32(request.maxSge, true));
   if (maxSge > RxeLimit.sharedElements) {
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       `max_sge of a shared receive queue must be 1 to ${RxeLimit.sharedElements}, not ${maxSge}`,
     );
   }
@@ -125,8 +124,7 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   const { srq } = object;
   const mask = fields.getUint32(request.attrMask, true);
   if ((mask & ~(SRQAttrBit.maxWr | SRQAttrBit.limit)) !== 0) {
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       `srq_attr_mask must be IBV_SRQ_MAX_WR, IBV_SRQ_LIMIT or both, not 0x${mask.toString(16)}`,
     );
   }
@@ -135,10 +133,7 @@ export function modifySRQ({ file, fields }: CommandCall): KernelReply {
   const limit = fields.getUint32(request.srqLimit, true);
   const entries = resizes ? ringEntries(maxWr) : srq.capacity;
   if ((mask & SRQAttrBit.limit) !== 0 && limit > entries) {
-    throw new VerbsError(
-      'EINVAL',
-      `srq_limit must be 0 to ${entries}, the size of the queue, not ${limit}`,
-    );
+    throw invalid(`srq_limit must be 0 to ${entries}, the size of the queue, not ${limit}`);
   }
   if (!resizes) {
     if ((mask & SRQAttrBit.limit) !== 0) srq.modify({ srqLimit: limit });
@@ -169,13 +164,12 @@ export function refuseExtended(): KernelReply {
 
 function checkedCompletions(cqe: number): number {
   if (cqe >= 1 && cqe <= RxeLimit.completions) return cqe;
-  throw new VerbsError('EINVAL', `cqe must be 1 to ${RxeLimit.completions} (max_cqe), not ${cqe}`);
+  throw invalid(`cqe must be 1 to ${RxeLimit.completions} (max_cqe), not ${cqe}`);
 }
 
 function checkedReceives(maxWr: number): number {
   if (maxWr >= 1 && maxWr <= RxeLimit.workRequests) return maxWr;
-  throw new VerbsError(
-    'EINVAL',
+  throw invalid(
     `max_wr of a shared receive queue must be 1 to ${RxeLimit.workRequests} (max_srq_wr), not ${maxWr}`,
   );
 }

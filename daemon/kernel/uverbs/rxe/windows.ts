@@ -1,6 +1,6 @@
 /** Allocates and frees memory windows. Binding is a work request. */
 import { MWType } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid } from '#contract/verbs/errors';
 import { DONE, type KernelReply } from '#daemon/kernel/kernel-file';
 import { newStruct } from '#daemon/kernel/struct-fields';
 import { AllocMW, PlainDestroy } from '../layouts.ts';
@@ -14,10 +14,7 @@ export function allocMW({ file, fields }: CommandCall): KernelReply {
   const asked = fields.getUint8(request.type);
   const type = Object.values(MWType).find((known) => known === asked);
   if (type === undefined)
-    throw new VerbsError(
-      'EINVAL',
-      `type must be 1 (IBV_MW_TYPE_1) or 2 (IBV_MW_TYPE_2), not ${asked}`,
-    );
+    throw invalid(`type must be 1 (IBV_MW_TYPE_1) or 2 (IBV_MW_TYPE_2), not ${asked}`);
   const { handle, mw } = file.table.add('mw', (next) => ({
     kind: 'mw',
     handle: next,

@@ -2,7 +2,7 @@
 import { INLINE_MAX } from '#contract/protocol/queue-layout';
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { QPState } from '#contract/verbs/enums';
-import { VerbsError } from '#contract/verbs/errors';
+import { invalid, VerbsError } from '#contract/verbs/errors';
 import { ALL_QP_ATTRIBUTES, QPAttribute } from '#contract/verbs/qp-attributes';
 import { isIdle, qpAction } from '#contract/verbs/qp-state';
 import { putAttributes, readAttributes } from '#daemon/kernel/attribute-fields';
@@ -105,17 +105,14 @@ function capabilitiesOf(fields: DataView): QPCapabilities {
 
 function checkPort(mask: number, bit: number, port: number): void {
   if ((mask & bit) !== 0 && port !== 1)
-    throw new VerbsError('EINVAL', `port_num must be 1 on an iWARP device, not ${port}`);
+    throw invalid(`port_num must be 1 on an iWARP device, not ${port}`);
 }
 
 function stateOf(mask: number, bit: number, value: number): QPState | undefined {
   if ((mask & bit) === 0) return undefined;
   const state = Object.values(QPState).find((known) => known === value);
   if (state === undefined)
-    throw new VerbsError(
-      'EINVAL',
-      `qp_state must be 0 (RESET) to 6 (ERR) on an iWARP device, not ${value}`,
-    );
+    throw invalid(`qp_state must be 0 (RESET) to 6 (ERR) on an iWARP device, not ${value}`);
   return state;
 }
 
@@ -136,8 +133,7 @@ function requestState(qp: QP, requested: QPState, now: number): void {
     return;
   }
   if (requested === QPState.RTS) {
-    throw new VerbsError(
-      'EINVAL',
+    throw invalid(
       'an iWARP queue pair enters RTS by rdma_connect or rdma_accept, not by ibv_modify_qp',
     );
   }
