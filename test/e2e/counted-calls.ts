@@ -10,7 +10,7 @@ import { hostSystem } from '#daemon/host/links/system';
 import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { SCTP } from '#daemon/host/sctp/sctp-carrier';
 import { datagramEnd } from '../support/datagram-end.ts';
-import { bringTo, PEER } from '../support/program-rig.ts';
+import { bringTo, PEER } from '../support/program-steps.ts';
 import { connectPair, RnicNode } from '../support/rnic-node.ts';
 import { RoceStranger } from '../support/roce-stranger.ts';
 import { SctpStranger } from '../support/sctp-stranger.ts';

@@ -13,7 +13,6 @@ import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-back
 import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { MW } from '#daemon/rnic/memory/memory-window';
 import { incRkey } from '#verbs-api/client/memory-window';
-import { KeepingBacking, SlowBacking } from '../support/nic-rig.ts';
 import { until } from '../support/patience.ts';
 import {
   type Channel,
@@ -22,6 +21,7 @@ import {
   NO_WISHES,
   RnicNode,
 } from '../support/rnic-node.ts';
+import { KeepingBacking, SlowBacking } from '../support/test-memory.ts';
 
 const LENGTH_BYTES = 4096;
 const REGION_ADDRESS = 0x70_0000;

@@ -3,9 +3,10 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { InvariantError } from '#base/assert';
 import { MWType, QPState, WROpcode } from '#contract/verbs/enums';
 import { DEFAULT_QUOTAS, QuotaLedger } from '#daemon/clients/objects/quotas';
-import { ALL_ACCESS, NicRig } from '../support/nic-rig.ts';
+import { NicRig } from '../support/nic-rig.ts';
 import { until } from '../support/patience.ts';
 import { type ConnectedPair, connectPair, RnicNode } from '../support/rnic-node.ts';
+import { ALL_ACCESS } from '../support/test-memory.ts';
 
 let near: RnicNode;
 let far: RnicNode;

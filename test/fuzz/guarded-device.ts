@@ -10,7 +10,7 @@ import { Nic } from '#daemon/rnic/nic';
 import type { CQ } from '#daemon/rnic/queues/completion-queue';
 import { CompletionRing } from '#verbs-api/client/completion-ring';
 import { bytesOf } from '../support/hex.ts';
-import { KeepingBacking } from '../support/nic-rig.ts';
+import { KeepingBacking } from '../support/test-memory.ts';
 import { ANSWERS, OPEN_STAG, SEGMENTS } from './corpus.ts';
 import { claim } from './target.ts';
 

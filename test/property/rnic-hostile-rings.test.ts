@@ -13,7 +13,8 @@ import {
   SQOpcode,
 } from '#contract/protocol/queue-layout';
 import { QPState } from '#contract/verbs/enums';
-import { atomicAccess, MEMORY_ADDRESS, NicRig, NO_MESSAGE } from '../support/nic-rig.ts';
+import { atomicAccess, NicRig, NO_MESSAGE } from '../support/nic-rig.ts';
+import { MEMORY_ADDRESS } from '../support/test-memory.ts';
 
 const element = fc.uint8Array({ minLength: SQE_BYTES, maxLength: SQE_BYTES });
 

@@ -11,16 +11,9 @@ import type { MW } from '#daemon/rnic/memory/memory-window';
 import type { PD } from '#daemon/rnic/memory/protection-domain';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
-import {
-  hi,
-  lo,
-  MEMORY_ADDRESS,
-  NicRig,
-  NO_MESSAGE,
-  ReceiveProducer,
-  ScriptedStream,
-  SendProducer,
-} from '../support/nic-rig.ts';
+import { ReceiveProducer, SendProducer } from '../support/flag-ring-client.ts';
+import { hi, lo, NicRig, NO_MESSAGE, ScriptedStream } from '../support/nic-rig.ts';
+import { MEMORY_ADDRESS } from '../support/test-memory.ts';
 
 const MEMORY_BYTES = 256;
 const START = BigInt(MEMORY_ADDRESS);

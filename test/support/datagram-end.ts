@@ -3,11 +3,15 @@ import { Access, QPState, QPType } from '#contract/verbs/enums';
 import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import { IndexRingClient } from './index-ring-client.ts';
-import { MEMORY_ADDRESS } from './nic-rig.ts';
-import { bringTo } from './program-rig.ts';
+import { bringTo } from './program-steps.ts';
+import { MEMORY_ADDRESS } from './test-memory.ts';
 
-/** A UD queue pair in RTS with rings as rxe's provider has them. */
-export function datagramEnd({ nic }: EmulatedDevice, drain: () => void) {
+/** A UD queue pair, in RTS unless another state is given, with rings as rxe's provider has them. */
+export function datagramEnd(
+  { nic }: EmulatedDevice,
+  drain: () => void,
+  state: QPState = QPState.RTS,
+) {
   const pd = nic.allocPD();
   const memory = new Uint8Array(4096);
   const mr = nic.regMR(pd, {
@@ -37,7 +41,7 @@ export function datagramEnd({ nic }: EmulatedDevice, drain: () => void) {
     ring,
     tag: undefined,
   });
-  bringTo(qp, QPState.RTS);
+  bringTo(qp, state);
   drain();
   const completions = new IndexRingClient(rings[0] ?? memory);
   const sends = new IndexRingClient(qp.ring);

@@ -1,20 +1,9 @@
 /**
  * One device with the objects of a test: PD, registered memory, CQ, SRQ, QP and a stream that
- * is a script. The rings are written by hand here, byte by byte, so a test can also play a
- * misbehaving client.
+ * is a script.
  */
 import { NEVER } from '#base/time';
-import {
-  CQE,
-  CQE_BYTES,
-  QueueFlag,
-  RQE,
-  RQE_BYTES,
-  SGE_BYTES,
-  SQE,
-  SQE_BYTES,
-} from '#contract/protocol/queue-layout';
-import { Access, type AsyncEventType } from '#contract/verbs/enums';
+import type { AsyncEventType } from '#contract/verbs/enums';
 import type { StreamPort } from '#daemon/iwarp/engine/stream-api';
 import type { DeviceProfile } from '#daemon/rnic/device-profile';
 import type { NicEffect } from '#daemon/rnic/effect';
@@ -35,189 +24,15 @@ import {
   type OutboundMessage,
   type WireFailure,
 } from '#daemon/rnic/wire-port';
+import {
+  CompletionConsumer,
+  type Piece,
+  ReceiveProducer,
+  SendProducer,
+  type SqeFields,
+} from './flag-ring-client.ts';
 import { queueSizes } from './queue-sizes.ts';
-
-/** A piece of memory as an SGE names it. */
-interface Piece {
-  readonly addr: number;
-  readonly length: number;
-  readonly lkey: number;
-}
-
-/** Fields of a send-queue element; omitted ones are zero. */
-export interface SqeFields {
-  readonly wrId?: number;
-  readonly opcode: number;
-  /** Bits beside VALID; signalled unless given. */
-  readonly flags?: number;
-  readonly sges?: readonly Piece[];
-  /** Overrides the number of `sges`. */
-  readonly numSge?: number;
-  readonly rkey?: number;
-  readonly raddr?: bigint;
-  readonly inline?: Uint8Array;
-  /** Overrides the length of `inline`. */
-  readonly inlineLength?: number;
-  readonly immediate?: bigint;
-  readonly operand?: bigint;
-  readonly compare?: bigint;
-  readonly bind?: { key: number; access: number; lkey: number; length: bigint };
-}
-
-/** Writes elements into a send ring as a client does: body first, flags with VALID last. */
-export class SendProducer {
-  readonly view: DataView;
-  readonly #bytes: Uint8Array;
-  readonly #count: number;
-  #put = 0;
-
-  constructor(qp: QP) {
-    this.#bytes = qp.ring;
-    this.view = new DataView(qp.ring.buffer, qp.ring.byteOffset, qp.ring.byteLength);
-    this.#count = qp.sqCount;
-  }
-
-  /** Byte position of the element that the next `post` writes. */
-  get position(): number {
-    return (this.#put % this.#count) * SQE_BYTES;
-  }
-
-  /** True when the slot of the next element still belongs to the device. */
-  get full(): boolean {
-    return (Atomics.load(this.#bytes, this.position + SQE.flags) & QueueFlag.valid) !== 0;
-  }
-
-  post(fields: SqeFields): void {
-    if (this.full) throw new Error('the send ring is full');
-    const { view, position } = this;
-    this.#bytes.fill(0, position, position + SQE_BYTES);
-    view.setBigUint64(position + SQE.wrId, BigInt(fields.wrId ?? 0), true);
-    view.setUint8(position + SQE.opcode, fields.opcode);
-    view.setUint8(position + SQE.numSge, fields.numSge ?? fields.sges?.length ?? 0);
-    view.setUint32(position + SQE.rkey, fields.rkey ?? 0, true);
-    view.setBigUint64(position + SQE.raddr, fields.raddr ?? 0n, true);
-    putPieces(view, position + SQE.sge, fields.sges ?? []);
-    if (fields.operand !== undefined) {
-      view.setBigUint64(position + SQE.atomicOperand, fields.operand, true);
-    }
-    if (fields.compare !== undefined) {
-      view.setBigUint64(position + SQE.atomicCompare, fields.compare, true);
-    }
-    if (fields.immediate !== undefined) {
-      view.setBigUint64(position + SQE.immediate, fields.immediate, true);
-    }
-    if (fields.bind !== undefined) {
-      view.setUint8(position + SQE.bindKey, fields.bind.key);
-      view.setUint32(position + SQE.bindAccess, fields.bind.access, true);
-      view.setUint32(position + SQE.bindLkey, fields.bind.lkey, true);
-      view.setBigUint64(position + SQE.bindLength, fields.bind.length, true);
-    }
-    let flags = fields.flags ?? QueueFlag.signalled;
-    if (fields.inline !== undefined) {
-      flags |= QueueFlag.inline;
-      this.#bytes.set(fields.inline, position + SQE.inline);
-      view.setUint32(position + SQE.sge + 8, fields.inlineLength ?? fields.inline.length, true);
-    }
-    Atomics.store(this.#bytes, position + SQE.flags, flags | QueueFlag.valid);
-    this.#put += 1;
-  }
-}
-
-/** Writes elements into a receive ring. */
-export class ReceiveProducer {
-  readonly view: DataView;
-  readonly #bytes: Uint8Array;
-  readonly #start: number;
-  readonly #count: number;
-  #put = 0;
-
-  constructor(ring: Uint8Array, start: number, count: number) {
-    this.#bytes = ring;
-    this.view = new DataView(ring.buffer, ring.byteOffset, ring.byteLength);
-    this.#start = start;
-    this.#count = count;
-  }
-
-  post(wrId: number, pieces: readonly Piece[], numSge = pieces.length): void {
-    const position = this.#start + (this.#put % this.#count) * RQE_BYTES;
-    this.view.setBigUint64(position + RQE.wrId, BigInt(wrId), true);
-    this.view.setUint8(position + RQE.numSge, numSge);
-    putPieces(this.view, position + RQE.sge, pieces);
-    Atomics.store(this.#bytes, position + RQE.flags, QueueFlag.valid);
-    this.#put += 1;
-  }
-}
-
-function putPieces(view: DataView, position: number, pieces: readonly Piece[]): void {
-  pieces.forEach((piece, index) => {
-    const at = position + index * SGE_BYTES;
-    view.setBigUint64(at, BigInt(piece.addr), true);
-    view.setUint32(at + 8, piece.length, true);
-    view.setUint32(at + 12, piece.lkey, true);
-  });
-}
-
-/** A completion as it is in the ring. */
-interface Completion {
-  readonly wrId: number;
-  readonly opcode: number;
-  readonly status: number;
-  readonly bytes: number;
-  readonly flags: number;
-  readonly immediate: bigint;
-  readonly qpn: number;
-}
-
-/** Takes completions out of a ring. */
-export class CompletionConsumer {
-  readonly #cq: CQ;
-  readonly #view: DataView;
-  #get = 0;
-
-  constructor(cq: CQ) {
-    this.#cq = cq;
-    this.#view = new DataView(cq.ring.buffer, cq.ring.byteOffset, cq.ring.byteLength);
-  }
-
-  /** All available completions. */
-  poll(): Completion[] {
-    const completions: Completion[] = [];
-    for (;;) {
-      const position = (this.#get % this.#cq.count) * CQE_BYTES;
-      const flags = Atomics.load(this.#cq.ring, position + CQE.flags);
-      if ((flags & QueueFlag.valid) === 0) return completions;
-      completions.push({
-        wrId: Number(this.#view.getBigUint64(position + CQE.wrId, true)),
-        opcode: this.#view.getUint8(position + CQE.opcode),
-        status: this.#view.getUint16(position + CQE.status, true),
-        bytes: this.#view.getUint32(position + CQE.bytes, true),
-        flags,
-        immediate: this.#view.getBigUint64(position + CQE.immediate, true),
-        qpn: Number(this.#view.getBigUint64(position + CQE.qpn, true)),
-      });
-      Atomics.store(this.#cq.ring, position + CQE.flags, 0);
-      this.#get += 1;
-    }
-  }
-
-  /** Work request ids and statuses of all available completions. */
-  outcome(): [number, number][] {
-    return this.poll().map(({ wrId, status }) => [wrId, status]);
-  }
-
-  /** Arms the queue. */
-  arm(word: number): void {
-    Atomics.store(new Int32Array(this.#cq.ring.buffer, this.#notifyOffset, 1), 0, word);
-  }
-
-  get armed(): number {
-    return Atomics.load(new Int32Array(this.#cq.ring.buffer, this.#notifyOffset, 1), 0);
-  }
-
-  get #notifyOffset(): number {
-    return this.#cq.ring.byteOffset + this.#cq.count * CQE_BYTES;
-  }
-}
+import { ALL_ACCESS, MEMORY_ADDRESS } from './test-memory.ts';
 
 /** A message as the stream would frame it. */
 type SentMessage = OutboundMessage & {
@@ -307,10 +122,6 @@ export class ScriptedStream implements StreamPort {
   pollEvent(): undefined {}
 }
 
-/** Local rights and all remote ones. */
-export const ALL_ACCESS =
-  Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic | Access.mwBind;
-
 /** Choices of `NicRig`. */
 export interface RigOptions {
   readonly profile?: Partial<DeviceProfile>;
@@ -328,9 +139,6 @@ export interface RigOptions {
   /** Where the send queue stores its progress. */
   readonly progress?: Int32Array;
 }
-
-/** Address of the first byte of the rig's memory. */
-export const MEMORY_ADDRESS = 0x10000;
 
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
 
@@ -492,153 +300,4 @@ export function hi(value: bigint): number {
 /** Lower half of a 64-bit number. */
 export function lo(value: bigint): number {
   return Number(value & 0xffffffffn);
-}
-
-/** A backing whose reads and writes take time, as the agent tier's do. */
-export class SlowBacking implements MemoryBacking {
-  readonly tier = 'agent';
-  readonly view = undefined;
-  pendingWrites = 0;
-  writeLost = false;
-  onReady: (() => void) | undefined = undefined;
-  #fetched = false;
-  readonly #bytes: Uint8Array;
-  readonly #queue: (() => void)[] = [];
-
-  constructor(bytes: Uint8Array) {
-    this.#bytes = bytes;
-  }
-
-  prepareRead(): boolean {
-    return this.#fetched;
-  }
-
-  read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
-    target.set(this.#bytes.subarray(offset, offset + length), targetStart);
-    return true;
-  }
-
-  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
-    const copy = bytes.slice(start, start + length);
-    this.#queue.push(() => this.#bytes.set(copy, offset));
-    this.pendingWrites += 1;
-    return true;
-  }
-
-  /** Requested data have arrived. */
-  fetch(): void {
-    this.#fetched = true;
-    this.onReady?.();
-  }
-
-  /** Written data have reached the owner's memory. */
-  settle(): void {
-    for (const write of this.#queue.splice(0)) write();
-    this.pendingWrites = 0;
-    this.onReady?.();
-  }
-
-  /** Written data did not reach the owner's memory. */
-  lose(): void {
-    this.#queue.length = 0;
-    this.pendingWrites = 0;
-    this.writeLost = true;
-    this.onReady?.();
-  }
-}
-
-/** A backing that keeps segments for one transfer, as that of another process does. */
-export class KeepingBacking implements MemoryBacking {
-  readonly tier = 'process_vm';
-  readonly view = undefined;
-  readonly pendingWrites = 0;
-  onReady: (() => void) | undefined = undefined;
-  /** The kept segments; their bytes are read when flushed. */
-  readonly kept: { offset: number; bytes: Uint8Array }[] = [];
-  flushes = 0;
-  gone = false;
-  /** The first offset that is gone. */
-  goneFrom = Number.POSITIVE_INFINITY;
-  #lost = false;
-  readonly #inner: ViewBacking;
-
-  constructor(bytes: Uint8Array) {
-    this.#inner = new ViewBacking(bytes);
-  }
-
-  prepareRead(): boolean {
-    return true;
-  }
-
-  read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
-    this.#carryOut();
-    return this.#has(offset, length) && this.#inner.read(offset, length, target, targetStart);
-  }
-
-  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
-    this.#carryOut();
-    return this.#has(offset, length) && this.#inner.write(offset, bytes, start, length);
-  }
-
-  writeLater(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
-    this.kept.push({ offset, bytes: bytes.subarray(start, start + length) });
-    return true;
-  }
-
-  /** Says whether a piece was gone since the last call, whatever access had it written. */
-  flush(): boolean {
-    this.#carryOut();
-    const lost = this.#lost;
-    this.#lost = false;
-    return !lost;
-  }
-
-  /** A transfer ends at its first piece that is gone. */
-  #carryOut(): void {
-    if (this.kept.length === 0) return;
-    this.flushes += 1;
-    const whole = this.kept.splice(0).every(({ offset, bytes }) => {
-      return this.#has(offset, bytes.length) && this.#inner.write(offset, bytes, 0, bytes.length);
-    });
-    this.#lost ||= !whole;
-  }
-
-  #has(offset: number, length: number): boolean {
-    return !this.gone && offset + length <= this.goneFrom;
-  }
-}
-
-/** Mapped memory that notifies a test whenever the device queries it. */
-export class WatchedBacking implements MemoryBacking {
-  readonly view = undefined;
-  onReady: (() => void) | undefined = undefined;
-  onAsked: () => void = () => undefined;
-  pending = 0;
-  readonly #inner: ViewBacking;
-
-  constructor(bytes: Uint8Array) {
-    this.#inner = new ViewBacking(bytes);
-  }
-
-  get tier(): 'local' {
-    this.onAsked();
-    return 'local';
-  }
-
-  get pendingWrites(): number {
-    this.onAsked();
-    return this.pending;
-  }
-
-  prepareRead(): boolean {
-    return true;
-  }
-
-  read(offset: number, length: number, target: Uint8Array, targetStart: number): boolean {
-    return this.#inner.read(offset, length, target, targetStart);
-  }
-
-  write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
-    return this.#inner.write(offset, bytes, start, length);
-  }
 }

@@ -7,16 +7,11 @@ import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-back
 import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
-import {
-  ALL_ACCESS,
-  CompletionConsumer,
-  MEMORY_ADDRESS,
-  ReceiveProducer,
-  SendProducer,
-} from './nic-rig.ts';
+import { CompletionConsumer, ReceiveProducer, SendProducer } from './flag-ring-client.ts';
 import { Prng } from './prng.ts';
-import { MASKS, mappedGid, PEER, VALUES } from './program-rig.ts';
+import { MASKS, mappedGid, PEER, VALUES } from './program-steps.ts';
 import { queueSizes } from './queue-sizes.ts';
+import { ALL_ACCESS, MEMORY_ADDRESS } from './test-memory.ts';
 import { VirtualClock, VirtualTime } from './virtual-time.ts';
 
 /** Local write, and remote write, read and atomic. */

@@ -23,13 +23,14 @@ import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
 import { openUdp } from '#native-bridge/libc/udp-socket';
 import type { Draws } from '#test/support/draws';
+import { ReceiveProducer } from '#test/support/flag-ring-client';
 import { hexOf } from '#test/support/hex';
 import { scribble } from '#test/support/mutate';
-import { ALL_ACCESS, MEMORY_ADDRESS, ReceiveProducer } from '#test/support/nic-rig';
 import { ownAddress } from '#test/support/own-address';
-import { MASKS, PEER, VALUES } from '#test/support/program-rig';
+import { MASKS, PEER, VALUES } from '#test/support/program-steps';
 import { queueSizes } from '#test/support/queue-sizes';
 import { OPCODES, packetOf } from '#test/support/roce-packets';
+import { ALL_ACCESS, MEMORY_ADDRESS } from '#test/support/test-memory';
 import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
 
 const [OWN, THEIRS, STRANGE] = [ownAddress(20), ownAddress(21), ownAddress(22)];

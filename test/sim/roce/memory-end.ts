@@ -10,9 +10,9 @@ import {
   ReceiveProducer,
   SendProducer,
   type SqeFields,
-} from '#test/support/nic-rig';
+} from '#test/support/flag-ring-client';
 import type { Prng } from '#test/support/prng';
-import { MASKS, mappedGid, PEER, VALUES } from '#test/support/program-rig';
+import { MASKS, mappedGid, PEER, VALUES } from '#test/support/program-steps';
 import { queueSizes } from '#test/support/queue-sizes';
 import {
   anyTier,

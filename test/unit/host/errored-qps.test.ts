@@ -3,7 +3,7 @@ import { expect, it, vi } from 'vitest';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { QPAttribute } from '#contract/verbs/qp-attributes';
 import { Nic } from '#daemon/rnic/nic';
-import { MASKS, VALUES } from '#test/support/program-rig';
+import { MASKS, VALUES } from '#test/support/program-steps';
 import { queueSizes } from '#test/support/queue-sizes';
 import { RoceWorld } from '#test/support/roce-host';
 

@@ -4,7 +4,8 @@ import { QPState, QPType } from '#contract/verbs/enums';
 import { adviceOn } from '#daemon/lint/advice';
 import type { LintedProgram } from '#daemon/lint/findings';
 import { NicRig } from '#test/support/nic-rig';
-import { bringTo, ProgramRig } from '#test/support/program-rig';
+import { ProgramRig } from '#test/support/program-rig';
+import { bringTo } from '#test/support/program-steps';
 
 const PROGRAM: LintedProgram = {
   pid: 1,

@@ -9,7 +9,8 @@ import { TURN_ELEMENTS_MAX } from '#daemon/rnic/rings/ring';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { IndexRingClient } from '#test/support/index-ring-client';
 import { NicRig, NO_MESSAGE } from '#test/support/nic-rig';
-import { bringTo, modify, ProgramRig } from '#test/support/program-rig';
+import { ProgramRig } from '#test/support/program-rig';
+import { bringTo, modify } from '#test/support/program-steps';
 import { queueSizes } from '#test/support/queue-sizes';
 
 const { RESET, RTS, ERR } = QPState;

@@ -2,15 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { QPAttribute } from '#contract/verbs/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
-import {
-  bringTo,
-  MASKS,
-  mappedGid,
-  modify,
-  PEER,
-  ProgramRig,
-  VALUES,
-} from '#test/support/program-rig';
+import { ProgramRig } from '#test/support/program-rig';
+import { bringTo, MASKS, mappedGid, modify, PEER, VALUES } from '#test/support/program-steps';
 
 const { RESET, INIT, RTR, RTS, SQD, SQE, ERR } = QPState;
 const TYPES = [QPType.rc, QPType.uc, QPType.ud];

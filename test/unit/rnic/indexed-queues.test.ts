@@ -8,8 +8,10 @@ import type { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
 import { SendElement as At } from '#daemon/rnic/rings/indexed-layout';
 import { AccessRefusal, OutboundKind } from '#daemon/rnic/wire-port';
 import { IndexRingClient } from '#test/support/index-ring-client';
-import { MEMORY_ADDRESS, NO_MESSAGE } from '#test/support/nic-rig';
-import { bringTo, mappedGid, modify, PEER, ProgramRig } from '#test/support/program-rig';
+import { NO_MESSAGE } from '#test/support/nic-rig';
+import { ProgramRig } from '#test/support/program-rig';
+import { bringTo, mappedGid, modify, PEER } from '#test/support/program-steps';
+import { MEMORY_ADDRESS } from '#test/support/test-memory';
 
 const { RESET, INIT, RTS, SQD, ERR } = QPState;
 /** `enum ibv_wr_opcode`. */

@@ -3,13 +3,9 @@ import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout'
 import { Access, MWType } from '#contract/verbs/enums';
 import type { MW } from '#daemon/rnic/memory/memory-window';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
-import {
-  ALL_ACCESS,
-  MEMORY_ADDRESS,
-  NicRig,
-  SendProducer,
-  WatchedBacking,
-} from '#test/support/nic-rig';
+import { SendProducer } from '#test/support/flag-ring-client';
+import { NicRig } from '#test/support/nic-rig';
+import { ALL_ACCESS, MEMORY_ADDRESS, WatchedBacking } from '#test/support/test-memory';
 
 const START = BigInt(MEMORY_ADDRESS);
 const WINDOW_ACCESS = Access.remoteRead | Access.remoteWrite;

@@ -4,9 +4,10 @@ import { Access, QPState } from '#contract/verbs/enums';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { emitFpdu, mpaReply } from '#test/support/mpa-frames';
-import { KeepingBacking, MEMORY_ADDRESS, NicRig, SlowBacking } from '#test/support/nic-rig';
+import { NicRig } from '#test/support/nic-rig';
 import { pattern } from '#test/support/pattern';
 import { streamOf } from '#test/support/streams';
+import { KeepingBacking, MEMORY_ADDRESS, SlowBacking } from '#test/support/test-memory';
 
 /** A rig over memory that takes several segments in one transfer. */
 function keepingRig(): { rig: NicRig; memory: KeepingBacking } {

@@ -5,15 +5,11 @@ import { DEFAULT_PROFILE } from '#daemon/rnic/device-profile';
 import { DeviceRegistry } from '#daemon/rnic/device-registry';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
-import {
-  atomicAccess,
-  MEMORY_ADDRESS,
-  NicRig,
-  NO_MESSAGE,
-  ReceiveProducer,
-  SendProducer,
-} from '#test/support/nic-rig';
-import { bringTo, MASKS, modify, ProgramRig } from '#test/support/program-rig';
+import { ReceiveProducer, SendProducer } from '#test/support/flag-ring-client';
+import { atomicAccess, NicRig, NO_MESSAGE } from '#test/support/nic-rig';
+import { ProgramRig } from '#test/support/program-rig';
+import { bringTo, MASKS, modify } from '#test/support/program-steps';
+import { MEMORY_ADDRESS } from '#test/support/test-memory';
 
 const { RESET, INIT, RTR, RTS, SQD, ERR } = QPState;
 

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { CQEStatus, Notify, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, AsyncEventType, QPState } from '#contract/verbs/enums';
-import { MEMORY_ADDRESS, NicRig, SlowBacking, WatchedBacking } from '#test/support/nic-rig';
+import { NicRig } from '#test/support/nic-rig';
+import { MEMORY_ADDRESS, SlowBacking, WatchedBacking } from '#test/support/test-memory';
 
 /** A rig over slow memory. */
 function slowRig(): { rig: NicRig; slow: SlowBacking } {

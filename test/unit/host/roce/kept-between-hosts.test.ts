@@ -12,7 +12,7 @@ import { addressOf } from '#native-bridge/libc/libc';
 import { ProcessMemory } from '#native-bridge/libc/process-vm';
 import { ownAddress } from '#test/support/own-address';
 import { until } from '#test/support/patience';
-import { PEER } from '#test/support/program-rig';
+import { PEER } from '#test/support/program-steps';
 import { RoceEnd } from '#test/support/roce-host';
 
 const { success, locProtErr, remOpErr } = CQEStatus;

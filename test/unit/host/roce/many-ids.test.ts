@@ -4,7 +4,7 @@ import type { CMParameters } from '#contract/protocol/commands';
 import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
 import { type HostCmEvent, type HostId, PortSpace } from '#daemon/host/host-id';
 import { CommunicationManager } from '#daemon/roce/cm/communication-manager';
-import { MASKS } from '#test/support/program-rig';
+import { MASKS } from '#test/support/program-steps';
 import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const SECOND = 1_000_000;

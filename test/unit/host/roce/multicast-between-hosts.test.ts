@@ -3,7 +3,7 @@ import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
-import { QPType } from '#contract/verbs/enums';
+import { QPState } from '#contract/verbs/enums';
 import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { hostSystem } from '#daemon/host/links/system';
@@ -21,7 +21,7 @@ import { datagramEnd } from '#test/support/datagram-end';
 import { hexOf } from '#test/support/hex';
 import { ownAddress } from '#test/support/own-address';
 import { until } from '#test/support/patience';
-import { PEER, ProgramRig } from '#test/support/program-rig';
+import { PEER } from '#test/support/program-steps';
 
 const [NEAR, FAR, STRANGER] = [ownAddress(30), ownAddress(31), ownAddress(32)];
 /** Of this process alone, as its addresses are. */
@@ -60,8 +60,8 @@ class World {
     return { unexpected, icrcErrors, malformed };
   }
 
-  end(): End {
-    return datagramEnd(this.device, () => this.host.drain());
+  end(state: QPState = QPState.RTS): End {
+    return datagramEnd(this.device, () => this.host.drain(), state);
   }
 
   attach({ qp }: Pick<End, 'qp'>, group = GROUP): void {
@@ -213,8 +213,7 @@ describe('a multicast group of two hosts', () => {
     far.attach(end);
     far.expectOne(end);
     // A queue pair that is not in RTR yet, in a group of its own.
-    const early = new ProgramRig().createQP(QPType.ud);
-    far.attach({ qp: early }, groupAt(3));
+    far.attach(far.end(QPState.RESET), groupAt(3));
     const damaged = datagramTo(GROUP, GROUP_QPN, Array(60).fill(1));
     damaged[30] = (damaged[30] ?? 0) ^ 1;
     await sendAsStranger(GROUP, damaged, datagramTo(GROUP, end.qp.qpn, [1]), Uint8Array.of(1, 2));
@@ -230,8 +229,7 @@ describe('a multicast group of two hosts', () => {
   });
 
   it('is not visited when a queue pair of other groups ends', () => {
-    const rig = new ProgramRig();
-    const [member, other] = [rig.createQP(QPType.ud), rig.createQP(QPType.ud)];
+    const [member, other] = [far.end().qp, far.end().qp];
     for (let number = 1; number <= 100; number += 1) far.attach({ qp: member }, `ff15::${number}`);
     far.attach({ qp: other }, 'ff15::1');
     far.attach({ qp: other }, 'ff15::200');
@@ -248,8 +246,7 @@ describe('a multicast group of two hosts', () => {
   });
 
   it('counts against the limit of a client', () => {
-    const rig = new ProgramRig();
-    const [first, second] = [rig.createQP(QPType.ud), rig.createQP(QPType.ud)];
+    const [first, second] = [far.end().qp, far.end().qp];
     // Of a family that the device does not have: no socket receives them.
     const group = (number: number): string => `ff15::${number.toString(16)}`;
     for (let number = 1; number <= 256; number += 1) far.attach({ qp: first }, group(number));

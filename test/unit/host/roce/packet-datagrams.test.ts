@@ -11,7 +11,8 @@ import type { PacketWire } from '#daemon/roce/transport/packet-wire';
 import { makePacket, type Packet, writeHeaders } from '#daemon/roce/wire/packet';
 import { datagramEnd } from '#test/support/datagram-end';
 import { bytesOf, hexOf } from '#test/support/hex';
-import { bringTo, mappedGid, PEER, ProgramRig } from '#test/support/program-rig';
+import { ProgramRig } from '#test/support/program-rig';
+import { bringTo, mappedGid, PEER } from '#test/support/program-steps';
 import { RoceWorld } from '#test/support/roce-host';
 
 const GROUP = mappedGid(239, 1, 1, 1);

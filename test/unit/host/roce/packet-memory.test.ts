@@ -3,8 +3,8 @@ import { describe, expect, it } from 'vitest';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
-import { SlowBacking } from '#test/support/nic-rig';
 import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
+import { SlowBacking } from '#test/support/test-memory';
 
 const { success, locProtErr, remOpErr, wrFlushErr } = CQEStatus;
 

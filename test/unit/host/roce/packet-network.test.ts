@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
-import { mappedGid, PEER } from '#test/support/program-rig';
+import { mappedGid, PEER } from '#test/support/program-steps';
 import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const { success } = CQEStatus;

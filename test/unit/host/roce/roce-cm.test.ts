@@ -6,7 +6,7 @@ import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
 import type { HostCmEvent, HostId } from '#daemon/host/host-id';
 import { PortSpace } from '#daemon/host/host-id';
 import { NO_BYTES } from '#test/support/hex';
-import { MASKS } from '#test/support/program-rig';
+import { MASKS } from '#test/support/program-steps';
 import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const SECOND = 1_000_000;

@@ -23,7 +23,7 @@ import { openUdp } from '#native-bridge/libc/udp-socket';
 import { hexOf } from '#test/support/hex';
 import { ownAddress } from '#test/support/own-address';
 import { until } from '#test/support/patience';
-import { mappedGid, PEER } from '#test/support/program-rig';
+import { mappedGid, PEER } from '#test/support/program-steps';
 
 const PORT = 4791;
 const [OWN_ADDRESS, THEIR_ADDRESS] = [ownAddress(12), ownAddress(13)];

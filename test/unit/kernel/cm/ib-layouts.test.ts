@@ -5,7 +5,7 @@ import { type EventParameters, emitCmEvent, MULTICAST_JOIN } from '#daemon/kerne
 import { emitPath, emitQpAttr } from '#daemon/kernel/cm/ib-layouts';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { bytesOf, hexOf, NO_BYTES } from '#test/support/hex';
-import { mappedGid } from '#test/support/program-rig';
+import { mappedGid } from '#test/support/program-steps';
 import { type Recording, recordedCm } from '#test/support/rxe-recordings';
 
 const GID = mappedGid(10, 0, 2, 15);

@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
-import { atomicAccess, hi, lo, MEMORY_ADDRESS, NicRig } from '#test/support/nic-rig';
+import { atomicAccess, hi, lo, NicRig } from '#test/support/nic-rig';
+import { MEMORY_ADDRESS } from '#test/support/test-memory';
 
 const ONES = (1n << 64n) - 1n;
 

@@ -3,7 +3,8 @@ import { Access } from '#contract/verbs/enums';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { MRInit } from '#daemon/rnic/memory/memory-region';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
-import { hi, lo, MEMORY_ADDRESS, NicRig, SlowBacking } from '#test/support/nic-rig';
+import { hi, lo, NicRig } from '#test/support/nic-rig';
+import { MEMORY_ADDRESS, SlowBacking } from '#test/support/test-memory';
 
 const START = BigInt(MEMORY_ADDRESS);
 

@@ -5,7 +5,8 @@ import { ProcessBacking } from '#daemon/clients/objects/process-backing';
 import { ReadAhead } from '#daemon/rnic/memory/read-ahead';
 import { addressOf } from '#native-bridge/libc/libc';
 import { ProcessMemory } from '#native-bridge/libc/process-vm';
-import { KeepingBacking, NicRig } from '#test/support/nic-rig';
+import { NicRig } from '#test/support/nic-rig';
+import { KeepingBacking } from '#test/support/test-memory';
 
 /** Memory that a system call reads, and how many bytes each read. */
 class CountingBacking extends KeepingBacking {

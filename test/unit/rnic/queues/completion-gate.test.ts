@@ -4,7 +4,7 @@ import { newCounters } from '#daemon/rnic/nic-counters';
 import { CompletionGate } from '#daemon/rnic/queues/completion-gate';
 import { CQ } from '#daemon/rnic/queues/completion-queue';
 import type { CompletionRecord } from '#daemon/rnic/rings/completion-writer';
-import { SlowBacking } from '#test/support/nic-rig';
+import { SlowBacking } from '#test/support/test-memory';
 
 /** Completions that wait, and those after them. */
 const HELD = 100_000;

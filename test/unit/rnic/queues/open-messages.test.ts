@@ -5,7 +5,8 @@ import { QPState } from '#contract/verbs/enums';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import { AccessRefusal, MessageFailure } from '#daemon/rnic/wire-port';
-import { ALL_ACCESS, MEMORY_ADDRESS, NicRig } from '#test/support/nic-rig';
+import { NicRig } from '#test/support/nic-rig';
+import { ALL_ACCESS, MEMORY_ADDRESS } from '#test/support/test-memory';
 
 const FLUSHED = CQEStatus.wrFlushErr;
 

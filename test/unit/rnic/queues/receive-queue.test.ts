@@ -2,7 +2,8 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, Notify, QueueFlag, RQE, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, AsyncEventType, QPState } from '#contract/verbs/enums';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
-import { MEMORY_ADDRESS, NicRig, NO_MESSAGE } from '#test/support/nic-rig';
+import { NicRig, NO_MESSAGE } from '#test/support/nic-rig';
+import { MEMORY_ADDRESS } from '#test/support/test-memory';
 
 let rig: NicRig;
 

@@ -2,7 +2,8 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, QueueFlag, SQE, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
-import { hi, lo, MEMORY_ADDRESS, NicRig } from '#test/support/nic-rig';
+import { hi, lo, NicRig } from '#test/support/nic-rig';
+import { MEMORY_ADDRESS } from '#test/support/test-memory';
 
 const SIGNALLED = QueueFlag.signalled;
 const RKEY = 0x11223344;

@@ -2,7 +2,8 @@ import { describe, expect, it } from 'vitest';
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { type CompletedWork, type PostedWork, WorkQueue } from '#contract/protocol/work-records';
 import { QPState } from '#contract/verbs/enums';
-import { MEMORY_ADDRESS, NicRig, type RigOptions } from '#test/support/nic-rig';
+import { NicRig, type RigOptions } from '#test/support/nic-rig';
+import { MEMORY_ADDRESS } from '#test/support/test-memory';
 
 const RKEY = 0x11223344;
 

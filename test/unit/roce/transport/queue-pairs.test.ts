@@ -7,13 +7,10 @@ import type { QP } from '#daemon/rnic/queue-pair';
 import { PACKET_BYTES_MAX, type PacketWire } from '#daemon/roce/transport/packet-wire';
 import { makeWire } from '#daemon/roce/transport/transport';
 import { makePacket, parsePacket } from '#daemon/roce/wire/packet';
-import {
-  MEMORY_ADDRESS,
-  ReceiveProducer,
-  SendProducer,
-  type SqeFields,
-} from '#test/support/nic-rig';
-import { MASKS, modify, ProgramRig } from '#test/support/program-rig';
+import { ReceiveProducer, SendProducer, type SqeFields } from '#test/support/flag-ring-client';
+import { ProgramRig } from '#test/support/program-rig';
+import { MASKS, modify } from '#test/support/program-steps';
+import { MEMORY_ADDRESS } from '#test/support/test-memory';
 
 const { success, wrFlushErr } = CQEStatus;
 const GRH = new Uint8Array(40);
