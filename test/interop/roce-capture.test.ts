@@ -10,10 +10,10 @@ import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
 import { icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { opcodeName } from '#daemon/roce/wire/opcode';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
+import { datagramsOf, recordingPath } from '../support/captured-datagrams.ts';
 import { CommandFolder, ended, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from '../support/prerequisites.ts';
-import { datagramsOf, roceRecordingPath } from '../support/roce-recordings.ts';
 import { listens, ShimProgram } from '../support/shim-programs.ts';
 import { dissect } from './tshark.ts';
 import { type DissectedPacket, dissectRoce } from './tshark-roce.ts';
@@ -232,7 +232,7 @@ describeWith(['rdma-programs'], 'traces of RoCE', () => {
 
 describeWith([], 'iwarpd decode', () => {
   it.each(['ipv4', 'ipv6'] as const)('reads what rxe sent over %s', async (family) => {
-    const path = roceRecordingPath(family);
+    const path = recordingPath(`opcodes-${family}`);
     const count = datagramsOf(path).length;
     const { stdout, stderr } = await runCommand(['decode', path]);
     expect(stderr).toBe(

@@ -7,12 +7,12 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { datagramsOf, hasRightIcrc } from '../support/captured-datagrams.ts';
 import { CommandFolder } from '../support/cli-process.ts';
 import { docExamples } from '../support/doc-examples.ts';
 import { FORGED_PORT, forgedRequest } from '../support/forged-mads.ts';
 import { programSeconds } from '../support/patience.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
-import { datagramsOf, hasRightIcrc } from '../support/roce-recordings.ts';
 import { BindClashes, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
 import { compileProgram } from './c-programs.ts';
 import { linesOf, stepsOfChild } from './forked-child.ts';

@@ -6,10 +6,10 @@ import { PcapngWriter } from '#daemon/capture/pcapng-writer';
 import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
 import { opcodeName, opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
 import { makePacket, type Packet, paddingBytes, parsePacket } from '#daemon/roce/wire/packet';
+import { datagramsOf, recordingPath } from '../support/captured-datagrams.ts';
 import { concat, hexOf } from '../support/hex.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { datagramOf, OPCODES, packetOf } from '../support/roce-packets.ts';
-import { datagramsOf, roceRecordingPath } from '../support/roce-recordings.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 import { type DissectedPacket, dissectRoce } from './tshark-roce.ts';
 
@@ -109,7 +109,7 @@ describeWith(['tshark'], 'tshark on RoCEv2', () => {
   });
 
   it.each(FAMILIES)('reads what rxe sent over %s as we do', async (family) => {
-    const path = roceRecordingPath(family);
+    const path = recordingPath(`opcodes-${family}`);
     const datagrams = datagramsOf(path);
     const rows = await dissectRoce(path);
     expect(rows).toHaveLength(datagrams.length);

@@ -6,10 +6,15 @@ import { join, relative } from 'node:path';
 export const SEEN_BY = ['peer', 'consumer', 'inside'] as const;
 type SeenBy = (typeof SEEN_BY)[number];
 
+/** Subjects of rows; each has totals of its own. */
+export const GROUPS = ['RFCs', 'RoCE'] as const;
+type Group = (typeof GROUPS)[number];
+
 /** One normative statement. */
 export interface Requirement {
   readonly id: string;
-  readonly rfc: string;
+  /** The number of an RFC, or what else states it. */
+  readonly source: string;
   readonly section: string;
   readonly level: string;
   readonly seen: SeenBy;
@@ -36,7 +41,7 @@ export interface Coverage {
 }
 
 const ID =
-  /\b(?:E?MPA|DDP|RDMAPX?|IANA|SEC|RPCR2?|RPCB|NFSR|CMPD|ARCH|SCTPE?)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
+  /\b(?:E?MPA|DDP|RDMAPX?|IANA|SEC|RPCR2?|RPCB|NFSR|CMPD|ARCH|SCTPE?|ROCE|IBV|IBCM)-[0-9A-Za-z.]+-\d{2,3}[a-z]?\b/g;
 /** A test's title: the string that opens it. */
 const TITLE = /\b(?:it|test|describe)(?:\.each\([^)]*\))?\(\s*(['"`])((?:\\.|(?!\1).)*)\1/gs;
 /** A title in a table of cases: a string that opens with ids and a colon. */
@@ -92,8 +97,8 @@ function citeAll(
 export function readCoverage(root: string): Coverage {
   const requirements = new Map<string, Requirement>();
   for (const row of rows(join(root, 'test/spec/requirements.tsv'))) {
-    const [id = '', rfc = '', section = '', level = '', seen = '', text = ''] = row;
-    requirements.set(id, { id, rfc, section, level, seen: seen as SeenBy, text });
+    const [id = '', source = '', section = '', level = '', seen = '', text = ''] = row;
+    requirements.set(id, { id, source, section, level, seen: seen as SeenBy, text });
   }
   const reasons = new Map<string, string>();
   for (const [id = '', reason = ''] of rows(join(root, 'test/spec/reasons.tsv'))) {
@@ -125,6 +130,11 @@ export function readCoverage(root: string): Coverage {
 /** The ids in a test's title. */
 export function idsIn(title: string): string[] {
   return [...new Set(title.match(ID) ?? [])];
+}
+
+/** Whether a requirement is one of the RFCs or of RoCE. */
+export function groupOf({ source }: Requirement): Group {
+  return /^\d+$/.test(source) ? 'RFCs' : 'RoCE';
 }
 
 /** True for a row that must be proven or have a reason. */

@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
-import { type Coverage, idsIn, readCoverage, SEEN_BY } from './catalogue.ts';
+import { type Coverage, groupOf, idsIn, readCoverage, SEEN_BY } from './catalogue.ts';
 import { ProofLevels } from './proof-levels.ts';
 import { idleReasons, judge, openRows } from './proofs.ts';
 import { distrust, sourceFingerprint, type TestResult } from './results.ts';
@@ -16,14 +16,21 @@ describe('requirement rows', () => {
   it('are complete, each with a level, an observer and a text', () => {
     expect(coverage.requirements.size).toBeGreaterThan(800);
     const broken = [...coverage.requirements.values()].filter(
-      ({ rfc, section, level, seen, text }) =>
-        !/^\d+$/.test(rfc) ||
+      ({ source, section, level, seen, text }) =>
+        !/^(?:\d+|IBA|rxe|cm|rdma-core)$/.test(source) ||
         section === '' ||
         !/^(?:(?:MUST|SHOULD)(?: NOT)?|MAY|FACT)$/.test(level) ||
         !SEEN_BY.includes(seen) ||
         text.length < 20,
     );
     expect(broken).toEqual([]);
+  });
+
+  it('belong to RoCE, by their ids, unless their source is an RFC', () => {
+    for (const requirement of coverage.requirements.values()) {
+      const ofRoce = /^(?:ROCE|IBV|IBCM)-/.test(requirement.id);
+      expect(groupOf(requirement), requirement.id).toBe(ofRoce ? 'RoCE' : 'RFCs');
+    }
   });
 
   it('are the only ones that code, tests and reasons cite', () => {
@@ -52,6 +59,12 @@ describe('proof levels', () => {
     expect(levels.of('test/interop/captures.test.ts')).toBe('kernel');
     expect(levels.of('test/interop/siw-verbs.test.ts')).toBe('kernel');
     expect(levels.of('test/unit/iwarp/wire/ddp-header.test.ts')).toBe('codec');
+    expect(levels.of('test/interop/rxe-peer.test.ts')).toBe('kernel');
+    expect(levels.of('test/unit/roce/transport/rxe-replay.test.ts')).toBe('kernel');
+    expect(levels.of('test/unit/host/roce/packet-network.test.ts')).toBe('real');
+    expect(levels.of('test/compliance/roce-daemon.test.ts')).toBe('real');
+    expect(levels.of('test/unit/roce/cm/communication-manager.test.ts')).toBe('engine');
+    expect(levels.of('test/unit/roce/wire/packet.test.ts')).toBe('codec');
   });
 
   it('are lowered by a stub, wherever it stands', () => {
@@ -59,6 +72,8 @@ describe('proof levels', () => {
     expect(levels.of('test/unit/rnic/queues/send-queue.test.ts')).toBe('engine');
     expect(levels.of('test/unit/iwarp/cm/endpoint.test.ts')).toBe('engine');
     expect(levels.of('test/unit/host/links/tcp-link.test.ts')).toBe('engine');
+    expect(levels.of('test/unit/roce/transport/responder.test.ts')).toBe('engine');
+    expect(levels.of('test/unit/host/roce/packet-datagrams.test.ts')).toBe('engine');
   });
 });
 
@@ -67,7 +82,7 @@ describe('a judgement', () => {
     requirements: new Map(
       (['peer', 'inside'] as const).map((seen) => {
         const id = seen === 'peer' ? 'MPA-1-01' : 'MPA-1-02';
-        return [id, { id, rfc: '5044', section: '1', level: 'MUST', seen, text: 'holds' }];
+        return [id, { id, source: '5044', section: '1', level: 'MUST', seen, text: 'holds' }];
       }),
     ),
     reasons: new Map(),

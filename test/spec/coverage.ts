@@ -4,7 +4,7 @@
  */
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { type Requirement, readCoverage, SEEN_BY } from './catalogue.ts';
+import { GROUPS, groupOf, type Requirement, readCoverage, SEEN_BY } from './catalogue.ts';
 import { PROOF_LEVELS, ProofLevels } from './proof-levels.ts';
 import { idleReasons, type Judged, judge, openRows, suffices } from './proofs.ts';
 import { distrust, readResults } from './results.ts';
@@ -31,8 +31,11 @@ function standing(row: Judged): string {
   return row.tests.length > 0 ? 'skipped' : 'none';
 }
 
-function head({ id, rfc, section, level, seen }: Requirement): string {
-  return `${id.padEnd(18)} ${level.padEnd(10)} ${seen.padEnd(8)} RFC ${rfc} §${section}`;
+function head(requirement: Requirement): string {
+  const { id, source, section, level, seen } = requirement;
+  const place =
+    groupOf(requirement) === 'RFCs' ? `RFC ${source} §${section}` : `${source} ${section}`;
+  return `${id.padEnd(18)} ${level.padEnd(10)} ${seen.padEnd(8)} ${place}`;
 }
 
 function describeRow(row: Judged): string {
@@ -45,10 +48,10 @@ function describeRow(row: Judged): string {
 }
 
 /** Counts by level of requirement, who sees it, and how it is proven. */
-function table(judged: readonly Judged[]): string {
+function table(name: string, judged: readonly Judged[]): string {
   const columns = [...PROOF_LEVELS, 'skipped', 'failed', 'none', 'reason'];
   const cell = (text: string | number): string => String(text).padStart(8);
-  const lines = [`${''.padEnd(20)}${cell('rows')}${columns.map(cell).join('')}`];
+  const lines = [`${name.padEnd(20)}${cell('rows')}${columns.map(cell).join('')}`];
   for (const level of REQUIREMENT_LEVELS) {
     for (const seen of SEEN_BY) {
       const rows = judged.filter(
@@ -111,7 +114,14 @@ if (values.json === true) {
   for (const row of values.gate === true ? open : listed) {
     console.log(`${standing(row).padEnd(8)} ${head(row.requirement)}`);
   }
-  if (values.gate !== true) console.log(table(judged));
+  for (const group of values.gate === true ? [] : GROUPS) {
+    console.log(
+      table(
+        group,
+        judged.filter(({ requirement }) => groupOf(requirement) === group),
+      ),
+    );
+  }
   for (const { requirement } of idle) {
     console.log(`${requirement.id} is proven, but has a reason in test/spec/reasons.tsv`);
   }

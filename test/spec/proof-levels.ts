@@ -12,7 +12,7 @@ export type ProofLevel = (typeof PROOF_LEVELS)[number];
 
 /** Interfaces between layers: a class of a test that implements one is a stub of that layer. */
 const STUB =
-  /\bimplements\s[^{]*\b(?:WireUser|DeferringUser|StreamPort|CmStream|ConnectableQP|UlpduSink|LinkUser|HostNetwork)\b|\bextends ModelUser\b/;
+  /\bimplements\s[^{]*\b(?:WireUser|DeferringUser|PacketWire|ProgramWire|StreamPort|CmStream|ConnectableQP|UlpduSink|LinkUser|HostNetwork)\b|\bextends ModelUser\b/;
 
 /** Modules that start a host: queue pairs, connection manager and conduits over sockets. */
 const HOSTS = [
@@ -24,7 +24,11 @@ const HOSTS = [
 const DAEMON_PROGRAM = /dist\/daemon\/cli\/main\.js/;
 
 /** A real kernel in a guest, and recordings of one. */
-const KERNELS = ['test/interop/kernel-peer/kernel-peer.ts', 'test/support/pcap-reader.ts'];
+const KERNELS = [
+  'test/interop/kernel-peer/kernel-peer.ts',
+  'test/support/pcap-reader.ts',
+  'test/support/roce-recordings.ts',
+];
 
 /** Folders of machines that hold state, as opposed to functions of bytes. */
 const MACHINES = [
@@ -32,6 +36,9 @@ const MACHINES = [
   'daemon/iwarp/sctp/',
   'daemon/rnic/',
   'daemon/iwarp/cm/',
+  'daemon/roce/transport/',
+  'daemon/roce/cm/',
+  'daemon/host/roce/',
   'verbs-api/rpcrdma/core/re',
 ];
 

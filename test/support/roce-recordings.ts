@@ -1,57 +1,23 @@
 /** The recordings of rxe in `test/vectors/roce`: as datagrams, as packets, as flows of packets. */
-import { readdirSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
-import { CaptureFileParser } from '#daemon/capture/capture-file';
-import { crc32 } from '#daemon/roce/wire/crc32';
+import { readdirSync } from 'node:fs';
 import { DatagramRefusal, makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
-import { icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { opcodeTraits, Service, serviceOf, Trait } from '#daemon/roce/wire/opcode';
 import { makePacket, type Packet, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
 import { psnDistance } from '#daemon/roce/wire/psn';
+import { datagramsOf, RXE_RECORDINGS, recordingPath } from './captured-datagrams.ts';
 import { hexOf } from './hex.ts';
-import { repositoryRoot } from './prerequisites.ts';
 
-const ETHERNET_BYTES = 14;
 /** How many PSNs a Read's response may lag behind its request. */
 const RESPONSE_SPAN = 1024;
 
-/** The folder of all recordings. */
-const FOLDER = join(repositoryRoot(), 'test/vectors/roce/recordings');
-
 /** Names of all recordings. */
 export function recordingNames(): string[] {
-  return readdirSync(FOLDER).map((name) => name.replace(/\.pcap$/, ''));
+  return readdirSync(RXE_RECORDINGS).map((name) => name.replace(/\.pcap$/, ''));
 }
 
-/** Path of a recording. */
-export function recordingPath(name: string): string {
-  return join(FOLDER, `${name}.pcap`);
-}
-
-/** Path of the recording of every opcode. */
-export function roceRecordingPath(family: 'ipv4' | 'ipv6'): string {
-  return recordingPath(`opcodes-${family}`);
-}
-
-/** The datagrams of a capture file, each from its IP header on, in a buffer of its own. */
-export function datagramsOf(path: string): Uint8Array[] {
-  const parser = new CaptureFileParser();
-  parser.push(readFileSync(path));
-  const datagrams: Uint8Array[] = [];
-  for (let packet = parser.poll(); packet !== undefined; packet = parser.poll()) {
-    datagrams.push(Uint8Array.from(packet.bytes.subarray(ETHERNET_BYTES)));
-  }
-  return datagrams;
-}
-
-/** Whether a datagram ends with the ICRC that our codec computes over it. */
-export function hasRightIcrc(bytes: Uint8Array): boolean {
-  const datagram = makeDatagram();
-  const refusal = parseDatagram(bytes, 0, bytes.length, datagram);
-  const { packetStart, packetLength } = datagram;
-  const end = packetStart + packetLength;
-  const right = icrcOf(crc32, bytes, 0, packetStart, end);
-  return refusal === DatagramRefusal.none && right === readIcrc(bytes, end);
+/** The datagrams of a recording. */
+export function recordedDatagrams(name: string): Uint8Array[] {
+  return datagramsOf(recordingPath(name));
 }
 
 /** A packet of a recording. */
@@ -71,7 +37,7 @@ export interface RecordedPacket {
 /** All packets of a recording. Throws for one that is none of RC, UC or UD. */
 export function packetsOfRecording(name: string): RecordedPacket[] {
   const datagram = makeDatagram();
-  return datagramsOf(recordingPath(name)).map((whole, index) => {
+  return recordedDatagrams(name).map((whole, index) => {
     if (parseDatagram(whole, 0, whole.length, datagram) !== DatagramRefusal.none) {
       throw new Error(`${name}: datagram ${index} is no RoCEv2`);
     }

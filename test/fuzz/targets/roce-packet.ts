@@ -16,10 +16,10 @@ import {
   parsePacket,
   writeHeaders,
 } from '#daemon/roce/wire/packet';
+import { datagramsOf, recordingPath } from '#test/support/captured-datagrams';
 import { hexOf } from '#test/support/hex';
 import { mutated, scribble } from '#test/support/mutate';
 import { datagramOf, OPCODES, packetOf } from '#test/support/roce-packets';
-import { datagramsOf, roceRecordingPath } from '#test/support/roce-recordings';
 import { claim, type FuzzTarget, patch } from '../target.ts';
 
 /** Longest headers: IPv6, UDP, base header, AtomicETH. */
@@ -30,7 +30,7 @@ function corpusOf(): Uint8Array[] {
     datagramOf(packet, 'ipv4'),
     datagramOf(packet, 'ipv6'),
   ]);
-  const recorded = [roceRecordingPath('ipv4'), roceRecordingPath('ipv6')].flatMap(datagramsOf);
+  const recorded = ['opcodes-ipv4', 'opcodes-ipv6'].map(recordingPath).flatMap(datagramsOf);
   return [...own, ...recorded];
 }
 

@@ -18,7 +18,7 @@ import {
   writeHeaders,
 } from '#daemon/roce/wire/packet';
 import { bytesOf, hexOf } from '#test/support/hex';
-import { datagramsOf, roceRecordingPath } from '#test/support/roce-recordings';
+import { recordedDatagrams } from '#test/support/roce-recordings';
 
 const IPV4 = bytesOf(
   '45 28 002c 1234 4000 21 11 0000 0a010001 0a010002 c121 12b7 0018 0000' +
@@ -26,7 +26,7 @@ const IPV4 = bytesOf(
 );
 
 describe.each(['ipv4', 'ipv6'] as const)('the recording of rxe over %s', (family) => {
-  const datagrams = datagramsOf(roceRecordingPath(family));
+  const datagrams = recordedDatagrams(`opcodes-${family}`);
 
   it('has packets of all opcodes, each read and written again to the same bytes', () => {
     const datagram = makeDatagram();

@@ -5,7 +5,7 @@ import { DatagramRefusal, makeDatagram, parseDatagram } from '#daemon/roce/wire/
 import { ICRC_BYTES, icrcOf, icrcOfHeaders, readIcrc, writeIcrc } from '#daemon/roce/wire/icrc';
 import { BTH_BYTES } from '#daemon/roce/wire/opcode';
 import { hexOf } from '#test/support/hex';
-import { datagramsOf, roceRecordingPath } from '#test/support/roce-recordings';
+import { recordedDatagrams } from '#test/support/roce-recordings';
 
 /** ICRC of a whole datagram, computed again. */
 function icrcOfDatagram(bytes: Uint8Array): number {
@@ -33,7 +33,7 @@ describe('CRC-32', () => {
 });
 
 describe.each(['ipv4', 'ipv6'] as const)('the ICRC over %s', (family) => {
-  const datagrams = datagramsOf(roceRecordingPath(family));
+  const datagrams = recordedDatagrams(`opcodes-${family}`);
 
   it('is the one that rxe computed, for every packet of the recording', () => {
     expect(datagrams).toHaveLength(95);

@@ -16,7 +16,7 @@ import {
 } from '#daemon/roce/wire/icrc';
 import { identificationOf } from '#daemon/roce/wire/identification';
 import { BTH_BYTES } from '#daemon/roce/wire/opcode';
-import { datagramsOf, roceRecordingPath } from '#test/support/roce-recordings';
+import { recordedDatagrams } from '#test/support/roce-recordings';
 
 /** ICRC as a receiver without the IP header computes it: with identification 0. */
 function icrcOfZero(bytes: Uint8Array): { icrc: number; length: number; identification: number } {
@@ -33,7 +33,7 @@ function icrcOfZero(bytes: Uint8Array): { icrc: number; length: number; identifi
 
 describe('the headers that an ICRC covers', () => {
   it('match those of IPv6 packets of rxe', () => {
-    for (const bytes of datagramsOf(roceRecordingPath('ipv6'))) {
+    for (const bytes of recordedDatagrams('opcodes-ipv6')) {
       expect(icrcOfZero(bytes).icrc).toBe(readIcrc(bytes, bytes.length - ICRC_BYTES));
     }
   });
@@ -41,7 +41,7 @@ describe('the headers that an ICRC covers', () => {
 
 describe('the identification of a datagram', () => {
   it('is found from the ICRC of every packet of rxe', () => {
-    const found = datagramsOf(roceRecordingPath('ipv4')).map((bytes) => {
+    const found = recordedDatagrams('opcodes-ipv4').map((bytes) => {
       const { icrc, length, identification } = icrcOfZero(bytes);
       const sent = readIcrc(bytes, bytes.length - ICRC_BYTES);
       expect(identificationOf(sent, icrc, bytesFromIdentification(length))).toBe(identification);

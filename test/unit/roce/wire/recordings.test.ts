@@ -9,11 +9,11 @@ import {
 import { icrcOf, writeIcrc } from '#daemon/roce/wire/icrc';
 import { makePacket, PacketRefusal, parsePacket, writeHeaders } from '#daemon/roce/wire/packet';
 import { hexOf } from '#test/support/hex';
-import { datagramsOf, recordingNames, recordingPath } from '#test/support/roce-recordings';
+import { recordedDatagrams, recordingNames } from '#test/support/roce-recordings';
 
 describe('every datagram that rxe sent', () => {
   it.each(recordingNames())('in %s is read and written again, ICRC included', (name) => {
-    const datagrams = datagramsOf(recordingPath(name));
+    const datagrams = recordedDatagrams(name);
     expect(datagrams.length).toBeGreaterThan(0);
     const datagram = makeDatagram();
     const packet = makePacket();
