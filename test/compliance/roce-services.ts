@@ -67,7 +67,7 @@ async function served(server: Provider, client: Provider, host: string = ADDRESS
 
 /** Services of datagrams, and multicast groups. */
 export function serviceCases(fixture: () => StartedFixture): void {
-  it.each([ADDRESS, IPV6])('of %s are found, and reply', async (host) => {
+  it.each([ADDRESS, IPV6])('of %s are found, and reply [ROCE-UD-14]', async (host) => {
     const { server, client } = fixture();
     await using service = await served(server, client, host);
     const accepting = service.listener.accept({ privateData: Buffer.from('yes') });
@@ -214,7 +214,7 @@ export function serviceCases(fixture: () => StartedFixture): void {
     expect(listener.id.device).toBe(ROCE_DEVICE.name);
   });
 
-  it('reach every member of a group', async () => {
+  it('reach every member of a group [ROCE-MC-01]', async () => {
     const { server, client } = fixture();
     await using one = await openDatagrams(server, { host: ADDRESS });
     await using two = await openDatagrams(client, { host: ADDRESS });

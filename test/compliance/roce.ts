@@ -280,7 +280,7 @@ function reliableCases(fixture: () => StartedFixture): void {
     expect(sameBytes(server.mr.buffer.subarray(64, 128), bytes)).toBe(true);
   });
 
-  it('executes atomics', async () => {
+  it('executes atomics [ROCE-ATOM-01, ROCE-ATOM-04]', async () => {
     await using pair = await rocePair(fixture());
     const { server, client } = pair;
     const word = new DataView(server.mr.buffer.buffer, server.mr.buffer.byteOffset);
@@ -437,7 +437,7 @@ function failureCases(fixture: () => StartedFixture): void {
     return failed?.status;
   };
 
-  it('reports unknown keys and addresses out of bounds as access errors', async () => {
+  it('reports unknown keys and addresses out of bounds as access errors [ROCE-NAK-17]', async () => {
     for (const change of [{ rkey: 0x1234_5678 }, { remoteAddr: 0n }]) {
       await using pair = await rocePair(fixture());
       const wr = { ...write([pair.client.mr.sge(0, 8)], pair.server.mr), ...change };
@@ -450,14 +450,14 @@ function failureCases(fixture: () => StartedFixture): void {
     }
   });
 
-  it('rejects a request for a right that the queue pair withholds', async () => {
+  it('rejects a request for a right that the queue pair withholds [ROCE-NAK-10]', async () => {
     const server = { access: Access.remoteRead };
     await using pair = await rocePair(fixture(), QPType.rc, { server });
     const wr = write([pair.client.mr.sge(0, 8)], pair.server.mr);
     expect(await outcome(pair.client, wr)).toBe(WCStatus.remInvReqErr);
   });
 
-  it('a message longer than the receive fails on both sides', async () => {
+  it('a message longer than the receive fails on both sides [ROCE-NAK-18]', async () => {
     await using pair = await rocePair(fixture());
     pair.server.qp.postRecv({ sgList: [pair.server.mr.sge(0, 8)] });
     const wr = send([pair.client.mr.sge(0, 9)]);
@@ -466,12 +466,12 @@ function failureCases(fixture: () => StartedFixture): void {
     expect([WCStatus.locLenErr, WCStatus.locQpOpErr]).toContain(receive?.status);
   });
 
-  it('retries a peer without a receive, up to a limit', async () => {
+  it('retries a peer without a receive, up to a limit [ROCE-RNR-09]', async () => {
     await using pair = await rocePair(fixture(), QPType.rc, { client: { rnrRetry: 1 } });
     expect(await outcome(pair.client, send([]))).toBe(WCStatus.rnrRetryExcErr);
   });
 
-  it('a peer that posts its receive late gets the message', async () => {
+  it('a peer that posts its receive late gets the message [ROCE-RNR-03]', async () => {
     await using pair = await rocePair(fixture());
     pair.client.qp.postSend(send([pair.client.mr.sge(0, 8)]));
     await quiet(20);
@@ -481,7 +481,7 @@ function failureCases(fixture: () => StartedFixture): void {
     expect(await completions(pair.client.cq)).toMatchObject([SUCCESS]);
   });
 
-  it('retries a queue pair that does not exist, up to a limit', async () => {
+  it('retries a queue pair that does not exist, up to a limit [ROCE-RTY-03]', async () => {
     const client = { destQpNum: 0x1234, retryCnt: 1, timeout: 8 };
     await using pair = await rocePair(fixture(), QPType.rc, { client });
     expect(await outcome(pair.client, send([]))).toBe(WCStatus.retryExcErr);
@@ -526,7 +526,7 @@ function unreliableCases(fixture: () => StartedFixture): void {
     expect(sameBytes(server.mr.buffer.subarray(8000, 11_000), pattern(3000))).toBe(true);
   });
 
-  it('loses messages without a receive, without an error', async () => {
+  it('loses messages without a receive, without an error [ROCE-UC-06]', async () => {
     await using pair = await rocePair(fixture(), QPType.uc);
     pair.client.qp.postSend(send([]));
     expect(await completions(pair.client.cq)).toMatchObject([SUCCESS]);
@@ -534,7 +534,7 @@ function unreliableCases(fixture: () => StartedFixture): void {
     expect((await pair.server.qp.query()).state).toBe(QPState.RTS);
   });
 
-  it('has no Reads', async () => {
+  it('has no Reads [ROCE-UC-09]', async () => {
     await using pair = await rocePair(fixture(), QPType.uc);
     pair.client.qp.postSend(read([pair.client.mr.sge(0, 8)], pair.server.mr));
     expect(await completions(pair.client.cq)).toMatchObject([{ status: WCStatus.locQpOpErr }]);
@@ -542,7 +542,7 @@ function unreliableCases(fixture: () => StartedFixture): void {
 }
 
 function datagramCases(fixture: () => StartedFixture): void {
-  it('follow a GRH, with which the receiver can reply', async () => {
+  it('follow a GRH, with which the receiver can reply [ROCE-UD-01, ROCE-UD-02, ROCE-UD-14]', async () => {
     await using pair = await rocePair(fixture(), QPType.ud);
     const { server, client } = pair;
     for (const sgidIndex of [SGID_INDEX, SGID_INDEX_IPV6]) {
@@ -584,7 +584,7 @@ function datagramCases(fixture: () => StartedFixture): void {
     }
   });
 
-  it('with another key are dropped', async () => {
+  it('with another key are dropped [ROCE-UD-03]', async () => {
     await using pair = await rocePair(fixture(), QPType.ud);
     const { server, client } = pair;
     const { gid } = await exchanged(server);
@@ -598,7 +598,7 @@ function datagramCases(fixture: () => StartedFixture): void {
     expect(server.cq.poll()).toEqual([]);
   });
 
-  it('longer than a packet are dropped, and other operations refused', async () => {
+  it('longer than a packet are dropped, and other operations refused [ROCE-UD-11, ROCE-UD-12]', async () => {
     await using pair = await rocePair(fixture(), QPType.ud);
     const { server, client } = pair;
     const { gid } = await exchanged(server);
@@ -615,7 +615,7 @@ function datagramCases(fixture: () => StartedFixture): void {
     expect(await completions(client.cq)).toMatchObject([{ status: WCStatus.locQpOpErr }]);
   });
 
-  it('need a destination, of the same protection domain and not closed', async () => {
+  it('need a destination, of the same protection domain and not closed [ROCE-UD-13]', async () => {
     await using pair = await rocePair(fixture(), QPType.ud);
     const { server, client } = pair;
     const { gid } = await exchanged(server);
@@ -636,7 +636,7 @@ function datagramCases(fixture: () => StartedFixture): void {
     expect(await completions(client.cq)).toMatchObject([{ status: WCStatus.locQpOpErr }]);
   });
 
-  it('reach every member of a multicast group', async () => {
+  it('reach every member of a multicast group [ROCE-MC-01, ROCE-MC-02, ROCE-MC-03, ROCE-MC-06]', async () => {
     await using pair = await rocePair(fixture(), QPType.ud);
     await using third = await roceSide(fixture().server, QPType.ud);
     await readyForDatagrams(third.qp, 1);

@@ -60,7 +60,7 @@ describe('two hosts with a device of each wire', () => {
     await far.close();
   });
 
-  it('do everything once when every packet is duplicated', async () => {
+  it('do everything once when every packet is duplicated [ROCE-DUP-02]', async () => {
     await server.addFault({ kind: 'duplicate', device: 'roce0', every: 1 });
     await client.addFault({ kind: 'duplicate', device: 'roce0', every: 1 });
     await using listener = await listen(server, { host: SERVER.roce });

@@ -33,7 +33,7 @@ const SCRIPT = `
 
 describeWith(['rdma-programs'], 'the MTU of a RoCE port', () => {
   it.skipIf(apart === undefined)(
-    'is what the interface of its address carries (needs a network namespace)',
+    'is what the interface of its address carries (needs a network namespace) [ROCE-MTU-06]',
     async () => {
       const within = [...(apart ?? []), 'sh', '-c', PREPARE, 'sh'];
       const devices = ['wire=roce:10.78.0.1', 'local=roce:127.0.0.2', 'every=roce'];

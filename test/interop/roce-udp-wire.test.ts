@@ -85,27 +85,30 @@ describeWith(['tshark', 'rdma-programs'], 'the wire between two daemons', () => 
     'ibv_rc_pingpong -g 1 -n 20 -s 6000 -m 4096 -c',
     'ibv_uc_pingpong -g 1 -n 20 -m 1024 -c',
     'ibv_ud_pingpong -g 1 -n 20 -s 1001 -c',
-  ])('is RoCEv2 to Wireshark, and a capture shows the same: %s', async (command) => {
-    const [wire, own] = [folder.file('wire.pcapng'), folder.file('own.pcapng')];
-    const recorder = await recording(wire);
-    const capture = await capturing(own);
-    await pair(command, far, near);
-    capture.signal('SIGINT');
-    expect((await capture.end()).status).toBe(0);
-    await quiet(1000);
-    recorder.kill('SIGINT');
-    await once(recorder, 'close');
-    const [sent, seen] = await Promise.all([dissectRoce(wire, true), dissectRoce(own)]);
-    expect(sent.filter(({ complaint }) => complaint !== '')).toEqual([]);
-    expect(sent.length).toBeGreaterThanOrEqual(40);
-    expectRightIcrc(wire);
-    expect(seen.map((row) => row['invariant.crc']).sort()).toEqual(
-      sent.map((row) => row['invariant.crc']).sort(),
-    );
-    expect((await runCommand(['decode', own])).stderr).toContain(
-      `${sent.length} RoCEv2 packets, 0 errors`,
-    );
-  });
+  ])(
+    'is RoCEv2 to Wireshark, and a capture shows the same: %s [ROCE-UDP-01, ROCE-UDP-03]',
+    async (command) => {
+      const [wire, own] = [folder.file('wire.pcapng'), folder.file('own.pcapng')];
+      const recorder = await recording(wire);
+      const capture = await capturing(own);
+      await pair(command, far, near);
+      capture.signal('SIGINT');
+      expect((await capture.end()).status).toBe(0);
+      await quiet(1000);
+      recorder.kill('SIGINT');
+      await once(recorder, 'close');
+      const [sent, seen] = await Promise.all([dissectRoce(wire, true), dissectRoce(own)]);
+      expect(sent.filter(({ complaint }) => complaint !== '')).toEqual([]);
+      expect(sent.length).toBeGreaterThanOrEqual(40);
+      expectRightIcrc(wire);
+      expect(seen.map((row) => row['invariant.crc']).sort()).toEqual(
+        sent.map((row) => row['invariant.crc']).sort(),
+      );
+      expect((await runCommand(['decode', own])).stderr).toContain(
+        `${sent.length} RoCEv2 packets, 0 errors`,
+      );
+    },
+  );
 
   it('is traced with packets that come', async () => {
     const trace = folder.start(['trace', '--socket', sockets[1]]);

@@ -250,7 +250,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       expect(output).not.toContain('skipped');
     });
 
-    it('mckey', async () => {
+    it('mckey [ROCE-MC-05]', async () => {
       const group = '-m 230.1.0.9 -C 3 -b';
       const [receiver, sender] = [SIDES[serving].address, SIDES[other(serving)].address];
       // Messages sent before the other has joined are lost.
@@ -287,16 +287,19 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     it.each([
       ['IPv4', 'ours', IPV4_INDEX],
       ['IPv6', 'theirs', IPV6_INDEX],
-    ] as const)('RC at three path MTUs, UC and UD over %s', async (_, serving, index) => {
-      const output = await ends(serving, index);
-      const shapes = ['RC, MTU 256', 'RC, MTU 1024', 'RC, MTU 4096', 'UC', 'UD'];
-      for (const side of ['server', 'client']) {
-        for (const shape of shapes) expect(output).toContain(`${side}: ${shape}: as sent\n`);
-      }
-    });
+    ] as const)(
+      'RC at three path MTUs, UC and UD over %s [ROCE-MTU-02, ROCE-ORD-01, ROCE-UC-01, ROCE-UD-01]',
+      async (_, serving, index) => {
+        const output = await ends(serving, index);
+        const shapes = ['RC, MTU 256', 'RC, MTU 1024', 'RC, MTU 4096', 'UC', 'UD'];
+        for (const side of ['server', 'client']) {
+          for (const shape of shapes) expect(output).toContain(`${side}: ${shape}: as sent\n`);
+        }
+      },
+    );
 
     it.each(BOTH)(
-      'whose packets are well formed and have right ICRCs (server: %s)',
+      'whose packets are well formed and have right ICRCs (server: %s) [ROCE-UDP-01, ROCE-UDP-03, ROCE-ICRC-01]',
       async (serving) => {
         const path = recording(serving);
         const datagrams = datagramsOf(path);
@@ -318,7 +321,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       'duplicate 10%',
       'delay 1ms reorder 98%',
       'delay 1ms reorder 98% loss 1% duplicate 3%',
-    ])('RC, with %s both ways', async (how) => {
+    ])('RC, with %s both ways [ROCE-RTY-08, ROCE-DUP-02]', async (how) => {
       await guest.succeed(`damage ${how}`);
       try {
         const output = await ends('theirs', IPV4_INDEX, 'reliable');

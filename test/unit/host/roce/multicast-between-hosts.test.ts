@@ -157,7 +157,7 @@ function listenersOf(group: string): number {
 }
 
 describe('a multicast group of two hosts', () => {
-  it('reaches every queue pair once, including those of the sender', async () => {
+  it('reaches every queue pair once, including those of the sender [ROCE-MC-01, ROCE-MC-05]', async () => {
     const [sender, own] = [near.end(), near.end()];
     const [one, two, outside] = [far.end(), far.end(), far.end()];
     near.attach(own);
@@ -208,7 +208,7 @@ describe('a multicast group of two hosts', () => {
     expect(listenersOf(group)).toBe(0);
   });
 
-  it('drops and counts foreign packets', async () => {
+  it('drops and counts foreign packets [ROCE-MC-04]', async () => {
     const end = far.end();
     far.attach(end);
     far.expectOne(end);

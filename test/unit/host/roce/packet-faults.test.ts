@@ -73,7 +73,7 @@ beforeEach(() => {
 });
 
 describe('a fault of packets', () => {
-  it('drop: a lost packet is retransmitted, and counted', () => {
+  it('drop: a lost packet is retransmitted, and counted [ROCE-RTY-08]', () => {
     const fault = world.fault({ kind: 'drop', opcode: 'send', nth: 2 });
     world.expectMessages(2);
     expect(fault.status.fired).toBe(1);
@@ -95,32 +95,32 @@ describe('a fault of packets', () => {
     expect(fault.status.fired).toBe(1);
   });
 
-  it('drop: the last packet of a message arrives after a timeout', () => {
+  it('drop: the last packet of a message arrives after a timeout [ROCE-RTY-01, ROCE-RTY-08]', () => {
     world.fault({ kind: 'drop', opcode: 'send', nth: 3 });
     world.expectMessages(1);
     expect(world.counters(0)['completer_retry_err']).toBe(1);
   });
 
-  it('drop: a lost acknowledgment makes a duplicate request', () => {
+  it('drop: a lost acknowledgment makes a duplicate request [ROCE-RTY-08]', () => {
     world.fault({ kind: 'drop', opcode: 'acknowledge', nth: 1 });
     world.expectMessages(1);
     expect(world.counters(1)['duplicate_request']).toBeGreaterThan(0);
   });
 
-  it('drop: with every packet lost, the sender gives up', () => {
+  it('drop: with every packet lost, the sender gives up [ROCE-RTY-03]', () => {
     world.fault({ kind: 'drop' });
     expect(world.outcome()).toBe(CQEStatus.retryExcErr);
     expect(world.counters(0)).toMatchObject({ completer_retry_err: 3, retry_exceeded_err: 1 });
     expect(world.counters(1)).toMatchObject({ rcvd_pkts: 0 });
   });
 
-  it('duplicate: a request is carried out once', () => {
+  it('duplicate: a request is carried out once [ROCE-DUP-02]', () => {
     world.fault({ kind: 'duplicate', opcode: 'send', every: 2 });
     world.expectMessages(4);
     expect(world.counters(1)['duplicate_request']).toBe(6);
   });
 
-  it('reorder: requests that arrive early are retransmitted', () => {
+  it('reorder: requests that arrive early are retransmitted [ROCE-ORD-01]', () => {
     const fault = world.fault({ kind: 'reorder', opcode: 'send', nth: 2 });
     world.expectMessages(2);
     expect(fault.status.fired).toBe(1);
@@ -138,7 +138,7 @@ describe('a fault of packets', () => {
     expect(world.counters(0)['completer_retry_err']).toBe(0);
   });
 
-  it('corrupt-icrc: the receiver drops the packet and counts it', () => {
+  it('corrupt-icrc: the receiver drops the packet and counts it [ROCE-ICRC-03]', () => {
     world.fault({ kind: 'corrupt-icrc', opcode: 'send', nth: 1 });
     world.expectMessages(1);
     expect(world.device(1).rocePort?.counters.icrcErrors).toBe(1);
@@ -187,7 +187,7 @@ describe('a fault of packets', () => {
     expect(world.counters(0)['rcvd_seq_err']).toBeGreaterThanOrEqual(1);
   });
 
-  it('rnr: the sender waits for the receiver’s timer, then retries', () => {
+  it('rnr: the sender waits for the receiver’s timer, then retries [ROCE-RNR-06]', () => {
     const fault = world.fault({ kind: 'rnr', nth: 1 });
     world.send();
     world.ends[0].ring();

@@ -252,7 +252,7 @@ describe('slow memory', () => {
     a.ring();
   }
 
-  it('acknowledges a Write only once it is placed', () => {
+  it('acknowledges a Write only once it is placed [ROCE-ACK-06]', () => {
     const world = new RoceWorld();
     const [a, b, memory] = slowPair(world);
     write(a, b);

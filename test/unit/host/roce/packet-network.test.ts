@@ -50,7 +50,7 @@ beforeEach(() => {
 });
 
 describe('packets between two devices of a host', () => {
-  it('carry Sends of any length, across the wrap of PSNs', () => {
+  it('carry Sends of any length, across the wrap of PSNs [ROCE-PSN-02, ROCE-ORD-01]', () => {
     const [a, b] = world.pair();
     const lengths = [1, 4095, 4096, 4097, 65_537, 524_288];
     lengths.forEach((length, index) => {
@@ -74,7 +74,7 @@ describe('packets between two devices of a host', () => {
     expect(to?.sentPackets).toBeGreaterThanOrEqual(lengths.length);
   });
 
-  it('carry Writes, Reads and atomics both ways at once', () => {
+  it('carry Writes, Reads and atomics both ways at once [ROCE-ORD-03]', () => {
     const [a, b] = world.pair();
     const length = 300_000;
     const own = fill(a, length, 3);
@@ -141,7 +141,7 @@ describe('packets between two devices of a host', () => {
     expect(Buffer.compare(b.memory.subarray(0, 100), expected)).toBe(0);
   });
 
-  it('wait for a receive by RNR NAK, and arrive once it is posted', () => {
+  it('wait for a receive by RNR NAK, and arrive once it is posted [ROCE-RNR-03, ROCE-RNR-07]', () => {
     const [a, b] = world.pair(QPType.rc, { rnrRetry: 7, minRnrTimer: 12 });
     fill(a, 10);
     a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
@@ -161,7 +161,7 @@ describe('packets between two devices of a host', () => {
     expect(b.completions.outcome()).toEqual([[2, success]]);
   });
 
-  it('are lost on the way to a missing queue pair, and the sender gives up', () => {
+  it('are lost on the way to a missing queue pair, and the sender gives up [ROCE-RTY-03]', () => {
     const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCnt: 3 });
     b.qp.close(world.host.now());
     world.host.drain();
@@ -193,7 +193,7 @@ describe('packets between two devices of a host', () => {
     expect(a.completions.outcome()).toEqual([[2, CQEStatus.wrFlushErr]]);
   });
 
-  it('are counted when no receive was ever posted', () => {
+  it('are counted when no receive was ever posted [ROCE-RNR-09]', () => {
     const [a] = world.pair(QPType.rc, { rnrRetry: 2 });
     a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
     a.ring();
@@ -247,7 +247,7 @@ describe('packets between two devices of a host', () => {
     expect(a.completions.outcome()).toEqual([[1, success]]);
   });
 
-  it('are accepted only from the queue pair that their receiver has named', () => {
+  it('are accepted only from the queue pair that their receiver has named [ROCE-GRH-01]', () => {
     const world = new RoceWorld(3);
     const [a, b] = world.pair(QPType.uc);
     const stranger = world.end(2, QPType.uc);
@@ -280,7 +280,7 @@ describe('packets between two devices of a host', () => {
     expect(b.memory[0]).toBe(0x77);
   });
 
-  it('pass between the addresses of the connection only', () => {
+  it('pass between the addresses of the connection only [ROCE-GRH-01]', () => {
     const [a, b] = [world.end(0), world.end(1)];
     const second = mappedGid(127, 0, 1, 2);
     a.connect(b, { retryCnt: 1, timeout: 10 });
@@ -302,7 +302,7 @@ describe('packets between two devices of a host', () => {
     expect(c.completions.outcome()).toEqual([[3, success]]);
   });
 
-  it('make no zero-length requests that their receiver does not permit', () => {
+  it('make no zero-length requests that their receiver does not permit [ROCE-NAK-10]', () => {
     const raddr = 0n;
     const requests = [
       { opcode: SQOpcode.write, wrId: 1, raddr, rkey: 0 },

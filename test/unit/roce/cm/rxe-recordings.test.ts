@@ -169,7 +169,7 @@ function madNamed(mads: readonly RecordedMad[], name: CmMessageName): RecordedMa
 const OWN_NAMES = ['localCommId', 'remoteCommId', 'startingPsn', 'localCaGuid'];
 
 describe.each(NAMES)('the recording %s', (name) => {
-  it('has MADs that are read and written again to the same bytes', () => {
+  it('has MADs that are read and written again to the same bytes [ROCE-GSI-03]', () => {
     const mads = madsOf(name);
     expect(mads.length).toBeGreaterThan(1);
     for (const { mad, message } of mads) {

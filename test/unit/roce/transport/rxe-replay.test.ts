@@ -59,7 +59,7 @@ describe('our responder in the place of rxe', () => {
   );
 
   it.each(asked.filter(({ flow }) => flow.service === Service.rc))(
-    'sends the replies of $name, connection $index',
+    'sends the replies of $name, connection $index [ROCE-ACK-01, ROCE-ACK-02, ROCE-NAK-01, ROCE-READ-02]',
     ({ name, flow, index }) => {
       const { ours, recorded } = replayResponder(flow, OPTIONS[name]);
       const expected = recorded.map((text, at) => {
@@ -95,12 +95,15 @@ describe('our requester in the place of rxe', () => {
   // Its last Send is never received, and rxe gave up earlier than configured here.
   const unfinished = ['opcodes-ipv4 0', 'opcodes-ipv6 0'];
 
-  it.each(asking)('sends the requests of $name, connection $index', ({ name, flow, index }) => {
-    const { ours, recorded, posted, done, failures } = replayRequester(flow);
-    expect(ours.map(named)).toEqual(recorded.map(named));
-    const failed = ends[`${name} ${index}`] ?? [];
-    expect(failures).toEqual(failed);
-    const short = unfinished.includes(`${name} ${index}`) ? 1 : failed.length;
-    expect(done).toBe(posted - short);
-  });
+  it.each(asking)(
+    'sends the requests of $name, connection $index [ROCE-MTU-01, ROCE-OPC-02, ROCE-PSN-04, ROCE-READ-07]',
+    ({ name, flow, index }) => {
+      const { ours, recorded, posted, done, failures } = replayRequester(flow);
+      expect(ours.map(named)).toEqual(recorded.map(named));
+      const failed = ends[`${name} ${index}`] ?? [];
+      expect(failures).toEqual(failed);
+      const short = unfinished.includes(`${name} ${index}`) ? 1 : failed.length;
+      expect(done).toBe(posted - short);
+    },
+  );
 });

@@ -35,7 +35,7 @@ describe('CRC-32', () => {
 describe.each(['ipv4', 'ipv6'] as const)('the ICRC over %s', (family) => {
   const datagrams = recordedDatagrams(`opcodes-${family}`);
 
-  it('is the one that rxe computed, for every packet of the recording', () => {
+  it('is the one that rxe computed, for every packet of the recording [ROCE-ICRC-01]', () => {
     expect(datagrams).toHaveLength(95);
     for (const bytes of datagrams) {
       const icrc = icrcOfDatagram(bytes);
@@ -61,7 +61,7 @@ describe.each(['ipv4', 'ipv6'] as const)('the ICRC over %s', (family) => {
     }
   });
 
-  it('covers every bit except those that routers may change', () => {
+  it('covers every bit except those that routers may change [ROCE-ICRC-02, ROCE-ICRC-05]', () => {
     const [first = new Uint8Array()] = datagrams;
     const expected = icrcOfDatagram(first);
     const ipBytes = family === 'ipv4' ? 20 : 40;

@@ -61,7 +61,7 @@ describe('syndromes', () => {
 });
 
 describe('times', () => {
-  it('has the RNR timers of the specification: code 0 is the longest', () => {
+  it('has the RNR timers of the specification: code 0 is the longest [ROCE-RNR-10]', () => {
     expect(rnrTimerMicros(0)).toBe(655_360);
     expect(rnrTimerMicros(1)).toBe(10);
     expect(rnrTimerMicros(12)).toBe(640);
@@ -74,7 +74,7 @@ describe('times', () => {
     }
   });
 
-  it('never times out with code 0', () => {
+  it('never times out with code 0 [ROCE-RTY-07]', () => {
     expect(ackTimeoutMicros(0)).toBe(Number.POSITIVE_INFINITY);
     expect(ackTimeoutMicros(14)).toBeCloseTo(67_108.864);
     expect(ackTimeoutMicros(19)).toBeCloseTo(2_147_483.648);
