@@ -67,7 +67,7 @@ async function served(server: Provider, client: Provider, host: string = ADDRESS
 
 /** Services of datagrams, and multicast groups. */
 export function serviceCases(fixture: () => StartedFixture): void {
-  it.each([ADDRESS, IPV6])('of %s are found, and reply [ROCE-UD-14]', async (host) => {
+  it.each([ADDRESS, IPV6])('of %s are found, and reply [IBV-AH-04, ROCE-UD-14]', async (host) => {
     const { server, client } = fixture();
     await using service = await served(server, client, host);
     const accepting = service.listener.accept({ privateData: Buffer.from('yes') });

@@ -68,7 +68,7 @@ export function roceSuite(name: string, fixture: RoceFixture): void {
 }
 
 function attributeCases(fixture: () => StartedFixture): void {
-  it('lists its transport and its GID table', async () => {
+  it('lists its transport and its GID table [IBV-GID-01, IBV-GID-05, IBV-GID-06]', async () => {
     const { server } = fixture();
     const devices = await server.devices();
     expect(devices.map(({ name, transport }) => [name, transport])).toEqual([
@@ -89,7 +89,7 @@ function attributeCases(fixture: () => StartedFixture): void {
     expect(ipv6?.gid).toBe('0000:0000:0000:0000:0000:0000:0000:0001');
   });
 
-  it('goes from RESET to RTS, and a query shows the whole queue pair', async () => {
+  it('goes from RESET to RTS, and a query shows the whole queue pair [IBV-ATTR-15, IBV-QP-08, IBV-QP-15]', async () => {
     await using server = await roceSide(fixture().server);
     await using client = await roceSide(fixture().client);
     expect(await server.qp.query()).toMatchObject({
@@ -132,7 +132,7 @@ function attributeCases(fixture: () => StartedFixture): void {
     expect(await server.qp.query()).toMatchObject({ state: QPState.RESET, destQpNum: 0 });
   });
 
-  it('names the missing or invalid attribute of a step, and changes nothing', async () => {
+  it('names the missing or invalid attribute of a step, and changes nothing [IBV-ATTR-11, IBV-ATTR-17, IBV-GID-04, IBV-QP-07]', async () => {
     await using side = await roceSide(fixture().client);
     const { qp } = side;
     const { gid } = await exchanged(side);
@@ -189,7 +189,7 @@ function attributeCases(fixture: () => StartedFixture): void {
     ]);
   });
 
-  it('refuses an empty entry of the GID table, and a GID that no port has', async () => {
+  it('refuses an empty entry of the GID table, and a GID that no port has [IBV-AH-03, IBV-GID-07]', async () => {
     await using side = await roceSide(fixture().client, QPType.ud);
     const { gid } = await exchanged(side);
     const handle = (dgid: string, sgidIndex: number) =>
@@ -238,7 +238,7 @@ function attributeCases(fixture: () => StartedFixture): void {
 }
 
 function reliableCases(fixture: () => StartedFixture): void {
-  it('sends, writes and reads, also over several packets', async () => {
+  it('sends, writes and reads, also over several packets [IBV-WC-04]', async () => {
     await using pair = await rocePair(fixture());
     const { server, client } = pair;
     const bytes = pattern(10_000);
@@ -264,7 +264,7 @@ function reliableCases(fixture: () => StartedFixture): void {
     expect(sameBytes(client.mr.buffer.subarray(40_000, 50_000), bytes)).toBe(true);
   });
 
-  it('delivers inline and scattered payload', async () => {
+  it('delivers inline and scattered payload [IBV-POST-02]', async () => {
     await using pair = await rocePair(fixture());
     const { server, client } = pair;
     const bytes = pattern(64);
@@ -301,7 +301,7 @@ function reliableCases(fixture: () => StartedFixture): void {
     expect(word.getBigUint64(0, true)).toBe(2n ** 64n - 1n);
   });
 
-  it('carries immediate data of 32 bits with Sends and Writes', async () => {
+  it('carries immediate data of 32 bits with Sends and Writes [IBV-WC-07, IBV-POST-01]', async () => {
     await using pair = await rocePair(fixture());
     const { server, client } = pair;
     client.mr.buffer.set(pattern(100));
@@ -342,7 +342,7 @@ function reliableCases(fixture: () => StartedFixture): void {
     );
   });
 
-  it('opens memory with windows of both types, and a Send closes one', async () => {
+  it('opens memory with windows of both types, and a Send closes one [IBV-MW-09, IBV-WC-08]', async () => {
     await using pair = await rocePair(fixture());
     const { server, client } = pair;
     client.mr.buffer.set(pattern(64));
@@ -368,7 +368,7 @@ function reliableCases(fixture: () => StartedFixture): void {
     }
   });
 
-  it('notifies of solicited messages only, on request', async () => {
+  it('notifies of solicited messages only, on request [IBV-CQ-04]', async () => {
     await using pair = await rocePair(fixture());
     const { server, client } = pair;
     const channel = await server.context.createCompChannel();
@@ -387,7 +387,7 @@ function reliableCases(fixture: () => StartedFixture): void {
     expect(cq.poll()).toHaveLength(2);
   });
 
-  it('finishes what was started in SQD, and continues in RTS', async () => {
+  it('finishes what was started in SQD, and continues in RTS [IBV-QP-18, IBV-QP-23]', async () => {
     await using pair = await rocePair(fixture());
     const { server, client } = pair;
     server.qp.postRecv([{ sgList: [] }, { sgList: [] }]);
@@ -405,7 +405,7 @@ function reliableCases(fixture: () => StartedFixture): void {
     expect(await completions(client.cq)).toMatchObject([SUCCESS]);
   });
 
-  it('receives from a shared receive queue', async () => {
+  it('receives from a shared receive queue [IBV-SRQ-02]', async () => {
     await using holder = await roceSide(fixture().server);
     const srq = await holder.pd.createSRQ({ maxWr: 8 });
     const { cq, pd } = holder;
@@ -437,7 +437,7 @@ function failureCases(fixture: () => StartedFixture): void {
     return failed?.status;
   };
 
-  it('reports unknown keys and addresses out of bounds as access errors [ROCE-NAK-17]', async () => {
+  it('reports unknown keys and addresses out of bounds as access errors [IBV-AE-02, IBV-ERR-02, ROCE-NAK-17]', async () => {
     for (const change of [{ rkey: 0x1234_5678 }, { remoteAddr: 0n }]) {
       await using pair = await rocePair(fixture());
       const wr = { ...write([pair.client.mr.sge(0, 8)], pair.server.mr), ...change };
@@ -457,7 +457,7 @@ function failureCases(fixture: () => StartedFixture): void {
     expect(await outcome(pair.client, wr)).toBe(WCStatus.remInvReqErr);
   });
 
-  it('a message longer than the receive fails on both sides [ROCE-NAK-18]', async () => {
+  it('a message longer than the receive fails on both sides [IBV-WC-09, ROCE-NAK-18]', async () => {
     await using pair = await rocePair(fixture());
     pair.server.qp.postRecv({ sgList: [pair.server.mr.sge(0, 8)] });
     const wr = send([pair.client.mr.sge(0, 9)]);
@@ -487,7 +487,7 @@ function failureCases(fixture: () => StartedFixture): void {
     expect(await outcome(pair.client, send([]))).toBe(WCStatus.retryExcErr);
   });
 
-  it('flushes posted and later work in ERR', async () => {
+  it('flushes posted and later work in ERR [IBV-ERR-03, IBV-ERR-05]', async () => {
     await using pair = await rocePair(fixture());
     const { qp, cq } = pair.server;
     qp.postRecv({ wrId: 1, sgList: [] });
@@ -542,7 +542,7 @@ function unreliableCases(fixture: () => StartedFixture): void {
 }
 
 function datagramCases(fixture: () => StartedFixture): void {
-  it('follow a GRH, with which the receiver can reply [ROCE-UD-01, ROCE-UD-02, ROCE-UD-14]', async () => {
+  it('follow a GRH, with which the receiver can reply [ROCE-UD-01, ROCE-UD-02, ROCE-UD-14, IBV-GID-02, IBV-AH-02]', async () => {
     await using pair = await rocePair(fixture(), QPType.ud);
     const { server, client } = pair;
     for (const sgidIndex of [SGID_INDEX, SGID_INDEX_IPV6]) {
@@ -615,7 +615,7 @@ function datagramCases(fixture: () => StartedFixture): void {
     expect(await completions(client.cq)).toMatchObject([{ status: WCStatus.locQpOpErr }]);
   });
 
-  it('need a destination, of the same protection domain and not closed [ROCE-UD-13]', async () => {
+  it('need a destination, of the same protection domain and not closed [ROCE-UD-13, IBV-AH-01, IBV-AH-05]', async () => {
     await using pair = await rocePair(fixture(), QPType.ud);
     const { server, client } = pair;
     const { gid } = await exchanged(server);

@@ -320,7 +320,7 @@ describe('a queue pair of two hosts', () => {
     expect(packets.map(({ rest }) => rest.length / 2)).toEqual([1024, 4]);
   });
 
-  it('hears nothing below RTR, and sends nothing before RTS', async () => {
+  it('hears nothing below RTR, and sends nothing before RTS [IBV-QP-20, IBV-QP-21]', async () => {
     await using facing = await RoceFacing.open(QPType.rc, {}, QPState.RTR);
     const { end } = facing;
     end.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [] });

@@ -141,7 +141,7 @@ describe('a NAK', () => {
     ['remote access error [ROCE-NAK-17]', 0x62, CQEStatus.remAccessErr],
     ['remote operational error [ROCE-NAK-18]', 0x63, CQEStatus.remOpErr],
   ] as const)(
-    'of an %s fails its message and flushes the rest [ROCE-NAK-19]',
+    'of an %s fails its message and flushes the rest [ROCE-NAK-19, IBV-ERR-02]',
     async (_name, syndrome, status) => {
       await using facing = await RoceFacing.open();
       const { end } = facing;
@@ -318,7 +318,7 @@ describe('an atomic', () => {
 });
 
 describe('a queue pair in SQD', () => {
-  it('repeats and completes what was started, and starts nothing more until RTS', async () => {
+  it('repeats and completes what was started, and starts nothing more until RTS [IBV-QP-22, IBV-QP-23]', async () => {
     await using facing = await RoceFacing.open();
     const { end } = facing;
     send(facing);

@@ -413,7 +413,7 @@ const REFUSALS: readonly [
 
 describe('a NAK that ends the connection', () => {
   it.each(REFUSALS)(
-    'answers %s, and then nothing [ROCE-NAK-09]',
+    'answers %s, and then nothing [ROCE-NAK-09, IBV-ERR-01, IBV-AE-02, IBV-AE-03]',
     async (_title, packets, syndrome, event) => {
       await using facing = await RoceFacing.open();
       receives(facing, 1);
@@ -431,7 +431,7 @@ describe('a NAK that ends the connection', () => {
     },
   );
 
-  it('answers a request for which the queue pair gives no right: an invalid request [ROCE-NAK-10]', async () => {
+  it('answers a request for which the queue pair gives no right: an invalid request [ROCE-NAK-10, IBV-ATTR-10]', async () => {
     const requests = (facing: RoceFacing) => [
       send(0, { opcode: Op.writeOnly, rest: `${targetOf(facing, 0, 4)}${PAYLOAD}` }),
       { opcode: Op.readRequest, psn: psnAt(0), rest: targetOf(facing, 0, 4) },

@@ -97,7 +97,7 @@ describe('a RoCE device', () => {
     expect(text).toMatch(row);
   });
 
-  it('reports events to TypeScript clients: a refused access, a drained queue, its port', async () => {
+  it('reports events to TypeScript clients: a refused access, a drained queue, its port [IBV-AE-02, IBV-AE-04, IBV-QP-18]', async () => {
     const { a, b } = await connected();
     const events = b.side.context.asyncEvents()[Symbol.asyncIterator]();
     const next = async () => {

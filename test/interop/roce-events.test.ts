@@ -37,7 +37,7 @@ describeWith(['native'], 'asynchronous events', () => {
 
   afterAll(() => rig.stop());
 
-  it('are each reported once, for their object', async () => {
+  it('are each reported once, for their object [IBV-AE-01, IBV-AE-02, IBV-AE-03, IBV-AE-04, IBV-AE-05, IBV-CQ-01, IBV-SRQ-03, IBV-SRQ-06]', async () => {
     const running = new ShimProgram([program, 'roce0', '1'], rig.environment);
     await running.until(/port: waits/);
     const fault = rig.host.faults.add({ kind: 'port-down', device: 'roce0' }, undefined);

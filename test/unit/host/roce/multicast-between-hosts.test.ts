@@ -157,7 +157,7 @@ function listenersOf(group: string): number {
 }
 
 describe('a multicast group of two hosts', () => {
-  it('reaches every queue pair once, including those of the sender [ROCE-MC-01, ROCE-MC-05]', async () => {
+  it('reaches every queue pair once, including those of the sender [ROCE-MC-01, ROCE-MC-05, IBV-AH-02]', async () => {
     const [sender, own] = [near.end(), near.end()];
     const [one, two, outside] = [far.end(), far.end(), far.end()];
     near.attach(own);

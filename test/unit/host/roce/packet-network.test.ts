@@ -161,7 +161,7 @@ describe('packets between two devices of a host', () => {
     expect(b.completions.outcome()).toEqual([[2, success]]);
   });
 
-  it('are lost on the way to a missing queue pair, and the sender gives up [ROCE-RTY-03]', () => {
+  it('are lost on the way to a missing queue pair, and the sender gives up [ROCE-RTY-03, IBV-WC-05]', () => {
     const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCnt: 3 });
     b.qp.close(world.host.now());
     world.host.drain();
@@ -280,7 +280,7 @@ describe('packets between two devices of a host', () => {
     expect(b.memory[0]).toBe(0x77);
   });
 
-  it('pass between the addresses of the connection only [ROCE-GRH-01]', () => {
+  it('pass between the addresses of the connection only [ROCE-GRH-01, IBV-GID-03]', () => {
     const [a, b] = [world.end(0), world.end(1)];
     const second = mappedGid(127, 0, 1, 2);
     a.connect(b, { retryCnt: 1, timeout: 10 });
@@ -321,7 +321,7 @@ describe('packets between two devices of a host', () => {
     }
   });
 
-  it('notify a queue pair in RTR of the first message, even of zero length', () => {
+  it('notify a queue pair in RTR of the first message, even of zero length [IBV-AE-01]', () => {
     for (const opcode of [SQOpcode.write, SQOpcode.read]) {
       const world = new RoceWorld();
       const [a, b] = [world.end(0), world.end(1)];
@@ -375,7 +375,7 @@ describe('packets between two devices of a host', () => {
     expect(counters).toMatchObject({ undeliverable: 0, sentPackets: 4 * burst });
   });
 
-  it('fail a queue pair whose receive finds its completion queue full, without a reply to its peer', () => {
+  it('fail a queue pair whose receive finds its completion queue full, without a reply to its peer [IBV-CQ-02]', () => {
     const [a, b] = world.pair(QPType.rc, { retryCnt: 1, timeout: 10 });
     const room = b.qp.recvCQ.count;
     for (let sent = 0; sent <= room; sent += 1) {

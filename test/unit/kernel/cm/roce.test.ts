@@ -432,7 +432,7 @@ describe('a connection', () => {
     expect(rig.write(cm.accept(request.id, 3n, connParam({ qpn: 0x12 })))).toBe(EINVAL);
   });
 
-  it('cuts retry counts to three bits', async () => {
+  it('cuts retry counts to three bits [IBV-ATTR-13]', async () => {
     const { port } = rig.listener(1n);
     const id = rig.routed(2n, port);
     rig.must(cm.connect(id, connParam({ qpn: 0x11, retry: 8, rnr: 9, flow: true })));
