@@ -67,30 +67,33 @@ async function served(server: Provider, client: Provider, host: string = ADDRESS
 
 /** Services of datagrams, and multicast groups. */
 export function serviceCases(fixture: () => StartedFixture): void {
-  it.each([ADDRESS, IPV6])('of %s are found, and reply [IBV-AH-04, ROCE-UD-14]', async (host) => {
-    const { server, client } = fixture();
-    await using service = await served(server, client, host);
-    const accepting = service.listener.accept({ privateData: Buffer.from('yes') });
-    await using found = await service.find(Buffer.from('who'));
-    await using end = await accepting;
-    expect(found.destination).toMatchObject({
-      remoteQpNum: end.qp.qpNum,
-      remoteQkey: RDMA_UDP_QKEY,
-    });
-    expect(found.privateData).toHaveLength(136);
-    expect(Buffer.from(found.privateData.subarray(0, 4)).toString()).toBe('yes\0');
-    expect([found.qp.type, (await found.qp.query()).state]).toEqual([QPType.ud, QPState.RTS]);
-    expect(end.id.device).toBe(ROCE_DEVICE.name);
-    expect(end.id.peerAddress).toEqual(found.id.localAddress);
-    const [questions, answers] = [await mailbox(end), await mailbox(found)];
-    say(found, 'question', found.destination);
-    const question = await questions.next();
-    expect(question).toMatchObject({ text: 'question', wc: { srcQp: found.qp.qpNum } });
-    const back = await end.answerTo(question.wc, question.grh);
-    say(end, 'answer', back);
-    expect((await answers.next()).text).toBe('answer');
-    expect(() => end.id.disconnect()).not.toThrow();
-  });
+  it.each([ADDRESS, IPV6])(
+    'of %s are found, and reply [IBV-AH-04, ROCE-UD-14, IBCM-SIDR-02, IBCM-SIDR-03]',
+    async (host) => {
+      const { server, client } = fixture();
+      await using service = await served(server, client, host);
+      const accepting = service.listener.accept({ privateData: Buffer.from('yes') });
+      await using found = await service.find(Buffer.from('who'));
+      await using end = await accepting;
+      expect(found.destination).toMatchObject({
+        remoteQpNum: end.qp.qpNum,
+        remoteQkey: RDMA_UDP_QKEY,
+      });
+      expect(found.privateData).toHaveLength(136);
+      expect(Buffer.from(found.privateData.subarray(0, 4)).toString()).toBe('yes\0');
+      expect([found.qp.type, (await found.qp.query()).state]).toEqual([QPType.ud, QPState.RTS]);
+      expect(end.id.device).toBe(ROCE_DEVICE.name);
+      expect(end.id.peerAddress).toEqual(found.id.localAddress);
+      const [questions, answers] = [await mailbox(end), await mailbox(found)];
+      say(found, 'question', found.destination);
+      const question = await questions.next();
+      expect(question).toMatchObject({ text: 'question', wc: { srcQp: found.qp.qpNum } });
+      const back = await end.answerTo(question.wc, question.grh);
+      say(end, 'answer', back);
+      expect((await answers.next()).text).toBe('answer');
+      expect(() => end.id.disconnect()).not.toThrow();
+    },
+  );
 
   it('serve any number of peers with one queue pair and its key', async () => {
     const { server, client } = fixture();
@@ -117,7 +120,7 @@ export function serviceCases(fixture: () => StartedFixture): void {
     await serving;
   });
 
-  it('without a server, or that reject, are refused', async () => {
+  it('without a server, or that reject, are refused [IBCM-SIDR-04]', async () => {
     const { server, client } = fixture();
     await using service = await served(server, client);
     const unserved = resolveDatagrams(client, { host: ADDRESS, port: 9 });
@@ -139,7 +142,7 @@ export function serviceCases(fixture: () => StartedFixture): void {
     expect(error.event.type).toBe(CMEventType.unreachable);
   });
 
-  it('limit private data to 180 bytes in a request and 136 in a reply', async () => {
+  it('limit private data to 180 bytes in a request and 136 in a reply [IBCM-SIDR-06]', async () => {
     const { server, client } = fixture();
     await using service = await served(server, client);
     await expect(service.find(new Uint8Array(181))).rejects.toEqual(verbsError('EINVAL'));
@@ -188,7 +191,7 @@ export function serviceCases(fixture: () => StartedFixture): void {
     await expect(idle.accept({ timeoutMs: 0 })).rejects.toEqual(verbsError('ETIMEDOUT'));
   });
 
-  it('reject waiting clients when they close', async () => {
+  it('reject waiting clients when they close [IBCM-SM-04]', async () => {
     const { server, client } = fixture();
     const service = await served(server, client);
     const finding = service.find();

@@ -60,7 +60,7 @@ describe('two hosts with a device of each wire', () => {
     await far.close();
   });
 
-  it('do everything once when every packet is duplicated [ROCE-DUP-02]', async () => {
+  it('do everything once when every packet is duplicated [ROCE-DUP-02, IBCM-DUP-02]', async () => {
     await server.addFault({ kind: 'duplicate', device: 'roce0', every: 1 });
     await client.addFault({ kind: 'duplicate', device: 'roce0', every: 1 });
     await using listener = await listen(server, { host: SERVER.roce });
@@ -75,7 +75,7 @@ describe('two hosts with a device of each wire', () => {
     await Promise.all([near.close(), far.close()]);
   });
 
-  it('receive a rejection, with its data', async () => {
+  it('receive a rejection, with its data [IBCM-REJ-03, IBCM-REJ-05]', async () => {
     await using listener = await listen(server, { host: SERVER.roce });
     const attempt = dial(SERVER.roce, CLIENT.roce, listener).catch((error: unknown) => error);
     for await (const request of listener) {

@@ -46,7 +46,7 @@ describe('a datagram of a stranger', () => {
     }
   }
 
-  it('that names the queue pair of a connection ends nothing', async () => {
+  it('that names the queue pair of a connection ends nothing [IBCM-STALE-03]', async () => {
     await using listener = await listen(server, { host: SERVER });
     const accepting = listener.accept({ messages: true, ...LIMIT });
     await using near = await dial(listener);

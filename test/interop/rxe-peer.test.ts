@@ -333,7 +333,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
   });
 
   // The kernel ignores a query for a connection that it still has.
-  it('rping, while requests are forged in the name of its client', async () => {
+  it('rping, while requests are forged in the name of its client [IBCM-STALE-02, IBCM-STALE-03]', async () => {
     const [{ address: ours }, { address: theirs }] = [SIDES.ours, SIDES.theirs];
     const qpns = Array.from({ length: RXE_QPNS.count }, (_, index) => RXE_QPNS.first + index);
     const requests = qpns.map((qpn) => forgedRequest([theirs, ours], RPING_PORT, qpn));

@@ -48,6 +48,7 @@ describe('titles', () => {
       'ARCH-ORD-01',
     ]);
     expect(idsIn('suite [MPA-3-01] > test [MPA-3-01]')).toEqual(['MPA-3-01']);
+    expect(idsIn('both wires [ROCE-BTH-03, IBCM-REQ-01]')).toEqual(['ROCE-BTH-03', 'IBCM-REQ-01']);
     expect(idsIn('no ids, RFC 5044 and IPv4-mapped')).toEqual([]);
   });
 });

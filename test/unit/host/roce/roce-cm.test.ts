@@ -1,22 +1,14 @@
 /** Connection ids on RoCE devices: addresses, ports, events, and moves of the queue pair. */
 import { beforeEach, describe, expect, it } from 'vitest';
-import type { CMParameters } from '#contract/protocol/commands';
 import { SQOpcode } from '#contract/protocol/queue-layout';
 import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
-import type { HostCmEvent, HostId } from '#daemon/host/host-id';
+import type { HostId } from '#daemon/host/host-id';
 import { PortSpace } from '#daemon/host/host-id';
 import { NO_BYTES } from '#test/support/hex';
-import { MASKS } from '#test/support/program-steps';
-import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
+import { AT, CmWorld, WISHES } from '#test/support/roce-cm-world';
+import type { RoceEnd } from '#test/support/roce-host';
 
 const SECOND = 1_000_000;
-const AT = { address: '127.0.0.3', port: 7471 };
-const WISHES: CMParameters = {
-  privateData: Uint8Array.of(1, 2, 3),
-  initiatorDepth: 4,
-  responderResources: 6,
-  wire: undefined,
-};
 const PROGRAM = {
   qpn: 0,
   srq: false,
@@ -40,71 +32,6 @@ const NOTHING = {
   roceQPs: 0,
 };
 
-/** A world whose events are kept. */
-class CmWorld extends RoceWorld {
-  readonly events: HostCmEvent[] = [];
-
-  constructor(devices = 2) {
-    super(devices);
-    this.host.onCmEvent = (_id, event) => this.events.push(event);
-  }
-
-  get cm() {
-    return this.host.cm;
-  }
-
-  get types(): CMEventType[] {
-    return this.events.map(({ type }) => type);
-  }
-
-  take(type: CMEventType): HostCmEvent {
-    this.run();
-    const event = this.events.shift();
-    if (event?.type !== type) {
-      throw new Error(`event ${event?.type ?? 'none'} (${event?.text ?? ''}) instead of ${type}`);
-    }
-    return event;
-  }
-
-  listener(address = AT.address, portSpace: number = PortSpace.tcp): HostId {
-    const id = this.cm.createId('listener', portSpace, portSpace === PortSpace.udp);
-    this.cm.bindAddr(id, { address, port: AT.port });
-    this.cm.listen(id, 4);
-    return id;
-  }
-
-  resolved(to = AT, portSpace: number = PortSpace.tcp): HostId {
-    const id = this.cm.createId('dialer', portSpace, portSpace === PortSpace.udp);
-    this.cm.resolveAddr(id, to, { address: '127.0.0.2', port: 0 });
-    this.take(CMEventType.addrResolved);
-    this.cm.resolveRoute(id);
-    this.take(CMEventType.routeResolved);
-    return id;
-  }
-
-  /** An end whose queue pair is in INIT, as that of a connection id is. */
-  initialised(device: number, type: QPType = QPType.rc): RoceEnd {
-    const end = this.end(device, type);
-    end.modify(QPState.INIT, MASKS[type][0], { accessFlags: 0 });
-    return end;
-  }
-
-  /** Two ends, connected by the host. */
-  connected(): { active: RoceEnd; passive: RoceEnd; dialer: HostId; acceptor: HostId } {
-    this.listener();
-    const active = this.initialised(0);
-    const passive = this.initialised(1);
-    const dialer = this.resolved();
-    this.cm.connect(dialer, active.qp, WISHES);
-    const { id: acceptor } = this.take(CMEventType.connectRequest);
-    this.cm.accept(acceptor, passive.qp, { ...WISHES, privateData: Uint8Array.of(9) });
-    this.run();
-    expect(this.types).toEqual([CMEventType.established, CMEventType.established]);
-    this.events.length = 0;
-    return { active, passive, dialer, acceptor };
-  }
-}
-
 let world: CmWorld;
 
 beforeEach(() => {
@@ -112,7 +39,7 @@ beforeEach(() => {
 });
 
 describe('a connection that the host moves', () => {
-  it('passes parameters to both ends, and carries data', () => {
+  it('passes parameters to both ends, and carries data [IBCM-REQ-01, IBCM-IP-02]', () => {
     const listener = world.listener();
     const active = world.initialised(0);
     const passive = world.initialised(1);
@@ -147,7 +74,7 @@ describe('a connection that the host moves', () => {
     expect(passive.memory.subarray(0, 100).every((byte) => byte === 5)).toBe(true);
   });
 
-  it('ends at both ends when one disconnects, and leaves nothing', () => {
+  it('ends at both ends when one disconnects, and leaves nothing [IBCM-DREQ-05]', () => {
     const { active, passive, dialer, acceptor } = world.connected();
     world.cm.disconnect(dialer);
     world.run(SECOND);
@@ -166,7 +93,7 @@ describe('a connection that the host moves', () => {
     });
   });
 
-  it('ends when an id or a queue pair is destroyed', () => {
+  it('ends when an id or a queue pair is destroyed [IBCM-SM-03]', () => {
     for (const end of ['id', 'qp'] as const) {
       const world = new CmWorld();
       const { active, dialer, acceptor, passive } = world.connected();
@@ -198,7 +125,7 @@ describe('a connection that the host moves', () => {
     }
   });
 
-  it('is rejected with data, and the queue pair may connect again', () => {
+  it('is rejected with data, and the queue pair may connect again [IBCM-REJ-05, IBCM-REJ-07, IBCM-SM-01]', () => {
     world.listener();
     const active = world.initialised(0);
     const dialer = world.resolved();
@@ -234,7 +161,7 @@ describe('a connection that the host moves', () => {
     expect(active.qp.state).toBe(QPState.RTS);
   });
 
-  it('is refused without a listener', () => {
+  it('is refused without a listener [IBCM-REJ-01]', () => {
     const dialer = world.resolved();
     world.cm.connect(dialer, world.initialised(0).qp, WISHES);
     expect(world.take(CMEventType.rejected)).toMatchObject({
@@ -275,7 +202,7 @@ describe('a connection that its programs move', () => {
     world.host.drain();
   };
 
-  it('gets its attributes, and a separate event for the reply', () => {
+  it('gets its attributes, and a separate event for the reply [IBCM-REP-04, IBCM-SM-02]', () => {
     const { active, passive, dialer, acceptor } = requested(world);
     move(world, passive, acceptor);
     world.cm.answer(acceptor, { ...PROGRAM, qpn: passive.qp.qpn, rnrRetry: 1 });
@@ -301,7 +228,7 @@ describe('a connection that its programs move', () => {
     expect([active.qp.state, passive.qp.state]).toEqual([QPState.RTS, QPState.RTS]);
   });
 
-  it('ends for its dialer once both have disconnected, and for both once packets are gone', () => {
+  it('ends for its dialer once both have disconnected, and for both once packets are gone [IBCM-TW-01]', () => {
     const { active, passive, dialer, acceptor } = requested(world);
     move(world, passive, acceptor);
     world.cm.answer(acceptor, { ...PROGRAM, qpn: passive.qp.qpn });
@@ -353,7 +280,7 @@ describe('a connection that its programs move', () => {
 });
 
 describe('a datagram service', () => {
-  it('is found with its queue pair and key', () => {
+  it('is found with its queue pair and key [IBCM-SIDR-01, IBCM-SIDR-02]', () => {
     world.listener(AT.address, PortSpace.udp);
     const dialer = world.resolved(AT, PortSpace.udp);
     world.cm.request(dialer, { ...PROGRAM, qpn: 5 });
@@ -374,7 +301,7 @@ describe('a datagram service', () => {
     expect(world.events).toEqual([]);
   });
 
-  it('that is missing, or rejects, is reported by a status', () => {
+  it('that is missing, or rejects, is reported by a status [IBCM-SIDR-04]', () => {
     const missing = world.resolved(AT, PortSpace.udp);
     world.cm.request(missing, PROGRAM);
     expect(world.take(CMEventType.unreachable).ib?.status).toBe(1);
@@ -388,7 +315,7 @@ describe('a datagram service', () => {
 });
 
 describe('addresses and ports', () => {
-  it('have one name space for each port space', () => {
+  it('have one name space for each port space [IBCM-IP-04]', () => {
     const { cm } = world;
     world.listener();
     world.listener(AT.address, PortSpace.udp);
@@ -400,7 +327,7 @@ describe('addresses and ports', () => {
     bind('127.0.0.2', AT.port + 1);
   });
 
-  it('of a wildcard are those of all devices, and of its family', () => {
+  it('of a wildcard are those of all devices, and of its family [IBCM-IP-05]', () => {
     const listener = world.listener('0.0.0.0');
     const dialer = world.resolved({ address: '127.0.0.2', port: AT.port });
     world.cm.request(dialer, { ...PROGRAM, qpn: 5 });

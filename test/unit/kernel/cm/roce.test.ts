@@ -274,7 +274,7 @@ describe('a connection', () => {
     expect(host.connections()).toEqual([]);
   });
 
-  it('returns matching attributes for both queue pairs', async () => {
+  it('returns matching attributes for both queue pairs [IBCM-SM-02]', async () => {
     const { active, passive } = await connected();
     for (const id of [active, passive]) {
       expect(attributes(id, INIT)).toMatchObject({ mask: 0x39, state: 1, access: 0xe, port: 1 });
@@ -409,7 +409,7 @@ describe('a connection', () => {
     expect(await rig.event(other)).toMatchObject({ id, type: REJECTED, status: 28 });
   });
 
-  it('carries 56 bytes of private data, and 196 in the reply', async () => {
+  it('carries 56 bytes of private data, and 196 in the reply [IBCM-REQ-04]', async () => {
     const { port } = rig.listener(1n);
     const id = rig.routed(2n, port);
     const bytes = (count: number) => Array.from({ length: count }, (_, index) => index + 1);
@@ -421,7 +421,7 @@ describe('a connection', () => {
     expect((await rig.event()).data).toEqual(bytes(196));
   });
 
-  it('is rejected when the reply has too much private data', async () => {
+  it('is rejected when the reply has too much private data [IBCM-REQ-04]', async () => {
     const { port } = rig.listener(1n);
     const id = rig.routed(2n, port);
     rig.must(cm.connect(id, connParam({ qpn: 0x11 })));
@@ -462,7 +462,7 @@ describe('a connection', () => {
     expect(attributes(request.id, RTS)).toMatchObject({ timeout: 16 });
   });
 
-  it('is established once by NOTIFY before the RTU of the peer', async () => {
+  it('is established once by NOTIFY before the RTU of the peer [IBCM-RTU-02, IBCM-RTU-04]', async () => {
     const { port } = rig.listener(1n);
     const active = rig.routed(2n, port);
     rig.must(cm.connect(active, connParam({ qpn: 0x11 })));
@@ -476,7 +476,7 @@ describe('a connection', () => {
     expect(rig.poll()).toBeUndefined();
   });
 
-  it('refuses commands that do not fit its state', async () => {
+  it('refuses commands that do not fit its state [IBCM-SM-01]', async () => {
     const id = rig.create(1n);
     rig.must(cm.resolveAddr(id, ADDRESS, 7471));
     expect(rig.write(cm.connect(id, connParam({ qpn: 0x11 })))).toBe(EINVAL);

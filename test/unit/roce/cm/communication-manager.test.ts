@@ -357,7 +357,7 @@ describe('a duplicate', () => {
 });
 
 describe('the end of a connection', () => {
-  it('is reported to its dialer when the acceptor answers, and to both once packets are gone', () => {
+  it('is reported to its dialer when the acceptor answers, and to both once packets are gone [IBCM-TW-02]', () => {
     const { active, passive } = pair;
     const { dialer, acceptor } = pair.established();
     active.manager.disconnect(dialer, 0);

@@ -169,7 +169,7 @@ function madNamed(mads: readonly RecordedMad[], name: CmMessageName): RecordedMa
 const OWN_NAMES = ['localCommId', 'remoteCommId', 'startingPsn', 'localCaGuid'];
 
 describe.each(NAMES)('the recording %s', (name) => {
-  it('has MADs that are read and written again to the same bytes [ROCE-GSI-03]', () => {
+  it('has MADs that are read and written again to the same bytes [IBCM-MSG-06, ROCE-GSI-03]', () => {
     const mads = madsOf(name);
     expect(mads.length).toBeGreaterThan(1);
     for (const { mad, message } of mads) {
@@ -200,7 +200,7 @@ describe.each(['cm-rping', 'cm-ucmatose'])('our manager in %s', (name) => {
     expectSame(side.say(), drep.mad, ['localCommId']);
   }
 
-  it('on the passive side answers as the kernel does', () => {
+  it('on the passive side answers as the kernel does [IBCM-MSG-02, IBCM-REP-02]', () => {
     const side = new Side(req.to);
     const scope = { port: undefined, gid: undefined, family: undefined };
     side.manager.listen(asked.serviceIdLo, scope, 8, 'listener');
@@ -214,7 +214,7 @@ describe.each(['cm-rping', 'cm-ucmatose'])('our manager in %s', (name) => {
     expectSameEnd(side, connection);
   });
 
-  it('on the active side sends requests as the kernel does', () => {
+  it('on the active side sends requests as the kernel does [IBCM-REQ-03]', () => {
     const side = new Side(req.from);
     const request = {
       ...factsOf(asked),
