@@ -1,6 +1,7 @@
 /** `--allow-daemon-uid UID`, on every command that talks to a daemon. */
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { ALLOW_DAEMON_VARIABLE, parseUid } from '#verbs-api/client/daemon-trust';
+import { commandsOf } from './instance.ts';
 
 /**
  * Adds the option to `program`'s commands. It sets the environment variable that every client in
@@ -26,8 +27,4 @@ function trustOption(): Option {
     if (uid !== undefined) return uid;
     throw new InvalidArgumentError('must be a uid in decimal; `id -u NAME` prints it');
   });
-}
-
-function commandsOf(command: Command): Command[] {
-  return command.commands.flatMap((each) => [each, ...commandsOf(each)]);
 }

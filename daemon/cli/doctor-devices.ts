@@ -6,7 +6,7 @@ import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync }
 import { networkInterfaces, release } from 'node:os';
 import { join } from 'node:path';
 import { failureCode, failureText } from '../console/failure.ts';
-import type { Check, Finding } from './doctor-finding.ts';
+import { type Check, type Finding, info, ok, warn } from './doctor-finding.ts';
 
 /** A port of a real device, from sysfs. */
 interface RealPort {
@@ -82,8 +82,8 @@ export function judgeModules(modules: ReadonlyMap<string, ModuleState>): Finding
   if (missing.length === 0) {
     const text = `loaded: ${loaded.join(', ')}`;
     return available.includes(SOFT_IWARP)
-      ? { state: 'ok', text, fix: `modprobe ${SOFT_IWARP} for a real device without hardware` }
-      : { state: 'ok', text };
+      ? ok(text, `modprobe ${SOFT_IWARP} for a real device without hardware`)
+      : ok(text);
   }
   // Only some modules loaded is a fault; none at all is a machine without RDMA.
   const state = loaded.length === 0 ? 'info' : 'warn';
@@ -139,11 +139,10 @@ function interfacesOf(root: string, device: string, port: string): readonly stri
 
 export function judgeDevices(devices: readonly RealDevice[]): Finding {
   if (devices.length === 0) {
-    return {
-      state: 'info',
-      text: 'none',
-      fix: `for a device without hardware, load the modules above and run \`rdma link add siw0 type siw netdev eth0\``,
-    };
+    return info(
+      'none',
+      `for a device without hardware, load the modules above and run \`rdma link add siw0 type siw netdev eth0\``,
+    );
   }
   const all = devices.map(({ name, nodeType, description }) => {
     const words = [nodeType, description].filter((word) => word !== '').join(', ');
@@ -153,7 +152,7 @@ export function judgeDevices(devices: readonly RealDevice[]): Finding {
   const others = devices.filter(({ nodeType }) => nodeType !== 'RNIC');
   const foreign = others.length > 0 ? '; only an RNIC can connect to emulated devices' : '';
   const text = `${all.join(', ')}; programs under \`iwarpd run\` do not see them${foreign}`;
-  return { state: 'ok', text };
+  return ok(text);
 }
 
 /** Whether the native bridge can load rdma-core, and which devices rdma-core lists. */
@@ -182,11 +181,9 @@ export function judgeBridge(
   const { version, seen } = bridge;
   const text = `libibverbs ${version} loads`;
   const hidden = devices.filter((name) => !seen.includes(name));
-  if (hidden.length > 0) {
-    return { state: 'warn', text: `${text}, but has no provider for ${hidden.join(', ')}`, fix };
-  }
+  if (hidden.length > 0) return warn(`${text}, but has no provider for ${hidden.join(', ')}`, fix);
   const what = seen.length === 0 ? 'and lists no device' : `and lists ${seen.join(', ')}`;
-  return { state: 'ok', text: `${text}, ${what}` };
+  return ok(`${text}, ${what}`);
 }
 
 /** Opens a node as libibverbs does and closes it. Returns the errno name; undefined on success. */
@@ -204,11 +201,11 @@ export function judgeNodes(
   devices: readonly RealDevice[],
   open: (path: string) => string | undefined,
 ): Finding {
-  if (devices.length === 0) return { state: 'info', text: 'none: no real device' };
+  if (devices.length === 0) return info('none: no real device');
   const bare = devices.filter(({ node }) => node === undefined).map(({ name }) => name);
   if (bare.length > 0) {
     const text = `${bare.join(', ')}: no device node`;
-    return { state: 'warn', text, fix: 'modprobe ib_uverbs' };
+    return warn(text, 'modprobe ib_uverbs');
   }
   const names = devices.flatMap(({ node }) => node ?? []);
   const paths = [...names, CONNECTION_NODE].map((name) => `/dev/infiniband/${name}`);
@@ -217,10 +214,10 @@ export function judgeNodes(
     const refusal = open(path);
     if (refusal !== undefined) refusals.set(path, refusal);
   }
-  if (refusals.size === 0) return { state: 'ok', text: `accessible: ${paths.join(', ')}` };
+  if (refusals.size === 0) return ok(`accessible: ${paths.join(', ')}`);
   const text = [...refusals].map(([path, code]) => `${path}: ${code}`).join(', ');
   const codes = new Set(refusals.values());
-  return { state: 'warn', text, fix: nodeFix(codes, refusals.has(paths.at(-1) ?? '')) };
+  return warn(text, nodeFix(codes, refusals.has(paths.at(-1) ?? '')));
 }
 
 function nodeFix(codes: ReadonlySet<string>, connections: boolean): string {
@@ -241,7 +238,7 @@ function nodeFix(codes: ReadonlySet<string>, connections: boolean): string {
 
 /** Judges the ports and their network; `addressed` are the interfaces with an IP address. */
 export function judgeLinks(devices: readonly RealDevice[], addressed: readonly string[]): Finding {
-  if (devices.length === 0) return { state: 'info', text: 'none: no real device' };
+  if (devices.length === 0) return info('none: no real device');
   const texts: string[] = [];
   const fixes: string[] = [];
   for (const { name, ports } of devices) {
@@ -262,9 +259,7 @@ export function judgeLinks(devices: readonly RealDevice[], addressed: readonly s
     }
   }
   const text = texts.join('; ');
-  return fixes.length === 0
-    ? { state: 'ok', text }
-    : { state: 'warn', text, fix: fixes.join('; ') };
+  return fixes.length === 0 ? ok(text) : warn(text, fixes.join('; '));
 }
 
 /** Judges the limit of locked memory in the text of /proc/self/limits. */
@@ -272,15 +267,12 @@ export function judgeMemlock(limits: string, realDevices: boolean): Finding {
   const value = /^Max locked memory\s+([0-9]+|unlimited)/m.exec(limits)?.[1];
   const limit = value === undefined || value === 'unlimited' ? undefined : Number(value);
   const size = limit === undefined ? 'unlimited' : `${limit} bytes`;
-  if (!realDevices) {
-    return { state: 'info', text: `${size}; only real devices lock memory` };
-  }
-  if (limit === undefined || limit >= MEMLOCK_MIN_BYTES) return { state: 'ok', text: size };
-  return {
-    state: 'warn',
-    text: `${size}: a real device cannot register more (siw: not even for root)`,
-    fix: 'ulimit -l unlimited, LimitMEMLOCK=infinity in a unit, docker run --ulimit memlock=-1',
-  };
+  if (!realDevices) return info(`${size}; only real devices lock memory`);
+  if (limit === undefined || limit >= MEMLOCK_MIN_BYTES) return ok(size);
+  return warn(
+    `${size}: a real device cannot register more (siw: not even for root)`,
+    'ulimit -l unlimited, LimitMEMLOCK=infinity in a unit, docker run --ulimit memlock=-1',
+  );
 }
 
 /** `4: ACTIVE` without the number. */
@@ -289,7 +281,7 @@ function withoutNumber(text: string): string {
 }
 
 /** Names in a directory, sorted; none if it does not exist. */
-function listed(folder: string): string[] {
+export function listed(folder: string): string[] {
   try {
     return readdirSync(folder).sort();
   } catch {

@@ -7,6 +7,16 @@ export interface Finding {
   readonly fix?: string;
 }
 
+const finding =
+  (state: Finding['state']) =>
+  (text: string, fix?: string): Finding =>
+    fix === undefined ? { state, text } : { state, text, fix };
+
+export const ok = finding('ok');
+export const info = finding('info');
+export const warn = finding('warn');
+export const broken = finding('broken');
+
 /** The socket to examine. */
 export interface Place {
   readonly socketPath: string;

@@ -1,10 +1,11 @@
 /** Checks for the requirements of `iwarpd run` and real devices: the preload library and rdma-core. */
-import { existsSync, readdirSync, realpathSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
 import { failureText } from '../console/failure.ts';
 import { PRELOAD_FIX, preloadPath } from '../console/preload-library.ts';
 import { checkShim } from '../console/shim-environment.ts';
-import type { Check, Finding } from './doctor-finding.ts';
+import { listed } from './doctor-devices.ts';
+import { type Check, type Finding, info, ok, warn } from './doctor-finding.ts';
 
 const LIBRARY_FOLDERS = ['/usr/lib', '/usr/lib64', '/usr/local/lib', '/lib', '/lib64'];
 /** Debian has a library directory per architecture. */
@@ -26,14 +27,10 @@ export const RDMA_CORE_CHECKS: readonly Check[] = [
 function examineShim(): Finding {
   try {
     checkShim(preloadPath(), existsSync(preloadPath()));
-    return { state: 'ok', text: 'the preload library of `iwarpd run` is installed' };
+    return ok('the preload library of `iwarpd run` is installed');
   } catch (error) {
-    if (existsSync(preloadPath())) return { state: 'warn', text: failureText(error) };
-    return {
-      state: 'warn',
-      text: 'no preload library for this machine: `iwarpd run` does not work',
-      fix: PRELOAD_FIX,
-    };
+    if (existsSync(preloadPath())) return warn(failureText(error));
+    return warn('no preload library for this machine: `iwarpd run` does not work', PRELOAD_FIX);
   }
 }
 
@@ -42,21 +39,17 @@ export function judgeLibraries(names: readonly string[]): Finding {
   const verbs = releaseOf(names, 'libibverbs.so.1');
   const cm = releaseOf(names, 'librdmacm.so.1');
   if (verbs === undefined && cm === undefined) {
-    return {
-      state: 'info',
-      text: 'not installed; only `iwarpd run` and real devices need it',
-      fix: INSTALL,
-    };
+    return info('not installed; only `iwarpd run` and real devices need it', INSTALL);
   }
   if (verbs === undefined || cm === undefined) {
     const lacking = verbs === undefined ? 'libibverbs' : 'librdmacm';
-    return { state: 'warn', text: `${lacking} is missing`, fix: INSTALL };
+    return warn(`${lacking} is missing`, INSTALL);
   }
   if (verbs !== cm) {
     const text = `libibverbs is release ${verbs}, but librdmacm is ${cm}`;
-    return { state: 'warn', text, fix: 'install both from the same release of rdma-core' };
+    return warn(text, 'install both from the same release of rdma-core');
   }
-  return { state: 'ok', text: `release ${verbs}: libibverbs and librdmacm` };
+  return ok(`release ${verbs}: libibverbs and librdmacm`);
 }
 
 /** The release in a name such as `libibverbs.so.1.14.44.0`. */
@@ -88,11 +81,11 @@ export function judgeProvider(
   devices: string,
 ): Finding {
   const [library] = libraries;
-  if (driver && library !== undefined) return { state: 'ok', text: library };
+  if (driver && library !== undefined) return ok(library);
   const text = driver
     ? `its library is missing: programs see no ${devices}`
     : `libibverbs does not know it: programs see no ${devices}`;
-  return { state: 'warn', text, fix: 'apt-get install ibverbs-providers' };
+  return warn(text, 'apt-get install ibverbs-providers');
 }
 
 function libraryFolders(): string[] {
@@ -104,13 +97,4 @@ function libraryFolders(): string[] {
   return [
     ...new Set(folders.filter((folder) => existsSync(folder)).map((each) => realpathSync(each))),
   ];
-}
-
-/** Names in a directory; none if it does not exist. */
-function listed(folder: string): string[] {
-  try {
-    return readdirSync(folder);
-  } catch {
-    return [];
-  }
 }

@@ -2,7 +2,7 @@
 import { existsSync } from 'node:fs';
 import { failureCode, failureText } from '../console/failure.ts';
 import { hostAddresses, primaryAddress } from '../host/host-addresses.ts';
-import type { Finding } from './doctor-finding.ts';
+import { type Finding, info, ok, warn } from './doctor-finding.ts';
 
 const ROCE_PORT = 4791;
 /** Receive buffer that the link of a RoCE device requests; the kernel doubles what it grants. */
@@ -39,26 +39,23 @@ export function judgeRoceUdp(attempt: UdpAttempt): Finding {
   const where = `UDP port ${ROCE_PORT} of ${address}`;
   if (refused === 'EADDRINUSE') {
     return kernelRxe
-      ? {
-          state: 'warn',
-          text: `${where} is taken, probably by the kernel's rxe: RoCE devices here reach no other host by it`,
-          fix: 'delete the rxe devices (rdma link delete NAME) and unload rdma_rxe, or use a network namespace',
-        }
-      : { state: 'info', text: `${where} is in use: a daemon talks to other hosts by it` };
+      ? warn(
+          `${where} is taken, probably by the kernel's rxe: RoCE devices here reach no other host by it`,
+          'delete the rxe devices (rdma link delete NAME) and unload rdma_rxe, or use a network namespace',
+        )
+      : info(`${where} is in use: a daemon talks to other hosts by it`);
   }
   if (refused !== undefined) {
-    return {
-      state: 'warn',
-      text: `${where} cannot be opened (${refused}): RoCE devices here reach no other host by it`,
-    };
+    return warn(
+      `${where} cannot be opened (${refused}): RoCE devices here reach no other host by it`,
+    );
   }
   const kibibytes = Math.floor(receiveBufferBytes / 1024);
   if (receiveBufferBytes >= BUFFER_BYTES) {
-    return { state: 'ok', text: `${where} is free; receive buffers of ${kibibytes} KiB` };
+    return ok(`${where} is free; receive buffers of ${kibibytes} KiB`);
   }
-  return {
-    state: 'info',
-    text: `${where} is free; receive buffers of ${kibibytes} KiB hold three connections' packets`,
-    fix: `sysctl net.core.rmem_max=${BUFFER_BYTES}, if many connections lose packets (completer_retry_err)`,
-  };
+  return info(
+    `${where} is free; receive buffers of ${kibibytes} KiB hold three connections' packets`,
+    `sysctl net.core.rmem_max=${BUFFER_BYTES}, if many connections lose packets (completer_retry_err)`,
+  );
 }

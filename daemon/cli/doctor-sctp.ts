@@ -1,7 +1,7 @@
 /** The check for SCTP: libusrsctp and its UDP port, and the kernel's own SCTP. */
 import { failureCode, failureText } from '../console/failure.ts';
 import { hostAddresses, primaryAddress } from '../host/host-addresses.ts';
-import type { Finding } from './doctor-finding.ts';
+import { type Finding, info } from './doctor-finding.ts';
 
 const SCTP_UDP_PORT = 9899;
 const BUFFER_BYTES = 65_536;
@@ -52,7 +52,7 @@ export function judgeSctp({ address, kernelSctp, missing, refused }: SctpAttempt
   const kernel = kernelSctp
     ? 'the kernel has SCTP sockets'
     : 'the kernel has no SCTP sockets (sctp module)';
-  if (missing !== undefined) return { state: 'info', text: `${missing}; ${kernel}` };
+  if (missing !== undefined) return info(`${missing}; ${kernel}`);
   const where = `UDP port ${SCTP_UDP_PORT} of ${address}`;
   const port =
     refused === undefined ? `${where} is free` : `${where} cannot be opened (${refused})`;

@@ -7,7 +7,7 @@ import { ALLOW_DAEMON_VARIABLE, parseUid } from '#verbs-api/client/daemon-trust'
 import { startCommand } from '#verbs-api/client/start-command';
 import { failureCode, failureText } from '../console/failure.ts';
 import { directoryFault, isFromRuntimeDirectory } from '../ipc/socket-place.ts';
-import type { Finding, Place } from './doctor-finding.ts';
+import { broken, type Finding, info, ok, type Place, warn } from './doctor-finding.ts';
 
 /** The longest path of a Unix socket, including its NUL. */
 const SOCKET_PATH_MAX_BYTES = 108;
@@ -16,11 +16,10 @@ const UNREACHABLE: ReadonlySet<string | undefined> = new Set(['EACCES', 'ENOTDIR
 /** The directory of the socket. */
 export function examineSocket({ socketPath }: Place): Finding {
   if (Buffer.byteLength(socketPath) >= SOCKET_PATH_MAX_BYTES) {
-    return {
-      state: 'broken',
-      text: `${socketPath} is too long for a Unix socket`,
-      fix: 'use a shorter path with --socket or IWARPD_SOCKET',
-    };
+    return broken(
+      `${socketPath} is too long for a Unix socket`,
+      'use a shorter path with --socket or IWARPD_SOCKET',
+    );
   }
   const folder = dirname(socketPath);
   const stats = statsOf(folder);
@@ -29,8 +28,8 @@ export function examineSocket({ socketPath }: Place): Finding {
   const finding = judgeSocketFolder(folder, stats, process.getuid?.() ?? 0);
   if (finding !== undefined) return finding;
   return existsSync(socketPath)
-    ? { state: 'ok', text: `${socketPath}; no other user can replace it` }
-    : { state: 'info', text: `${folder} exists; no daemon has created its socket there` };
+    ? ok(`${socketPath}; no other user can replace it`)
+    : info(`${folder} exists; no daemon has created its socket there`);
 }
 
 /** Whether the daemon will be able to create its directory. */
@@ -39,10 +38,7 @@ function examineMissing(folder: string): Finding {
   while (statsOf(parent) === undefined) parent = dirname(parent);
   try {
     accessSync(parent, constants.W_OK | constants.X_OK);
-    return {
-      state: 'info',
-      text: `${folder} does not exist yet; \`iwarpd start\` creates it`,
-    };
+    return info(`${folder} does not exist yet; \`iwarpd start\` creates it`);
   } catch {
     return closed(folder, `does not exist and cannot be created in ${parent}`);
   }
@@ -50,13 +46,11 @@ function examineMissing(folder: string): Finding {
 
 function closed(folder: string, why: string): Finding {
   const derived = isFromRuntimeDirectory(folder);
-  return {
-    state: 'broken',
-    text: `${folder}${derived ? ', from $XDG_RUNTIME_DIR,' : ''} ${why}`,
-    fix: derived
-      ? 'unset XDG_RUNTIME_DIR, or use a path of your own with --socket or IWARPD_SOCKET'
-      : 'use a path of your own with --socket or IWARPD_SOCKET',
-  };
+  return broken(`${folder}${derived ? ', from $XDG_RUNTIME_DIR,' : ''} ${why}`, folderFix(derived));
+}
+
+function folderFix(derived: boolean): string {
+  return `${derived ? 'unset XDG_RUNTIME_DIR, or ' : ''}use a path of your own with --socket or IWARPD_SOCKET`;
 }
 
 /** 'hidden' if a parent is not accessible, or is not a directory. */
@@ -78,11 +72,7 @@ export function judgeSocketFolder(
   const fault = directoryFault(folder, stats, uid);
   if (fault === undefined) return undefined;
   const derived = isFromRuntimeDirectory(folder);
-  return {
-    state: 'broken',
-    text: fault,
-    fix: `${derived ? 'unset XDG_RUNTIME_DIR, or ' : ''}use a path of your own with --socket or IWARPD_SOCKET`,
-  };
+  return broken(fault, folderFix(derived));
 }
 
 /** Which users' daemons may access the memory of clients. */
@@ -94,20 +84,14 @@ export function examineTrust(): Finding {
 export function judgeTrust(allowed: string | undefined): Finding {
   const fix = `unset ${ALLOW_DAEMON_VARIABLE}`;
   if (allowed === undefined || allowed === '') {
-    return {
-      state: 'ok',
-      text: 'only your own daemons and those of root; --allow-daemon-uid adds another user',
-    };
+    return ok('only your own daemons and those of root; --allow-daemon-uid adds another user');
   }
   const uid = parseUid(allowed);
-  if (uid === undefined) {
-    return { state: 'broken', text: `${ALLOW_DAEMON_VARIABLE} is not a uid in decimal`, fix };
-  }
-  return {
-    state: 'warn',
-    text: `also daemons of uid ${uid} (${ALLOW_DAEMON_VARIABLE}): they can read and write the memory of your programs`,
+  if (uid === undefined) return broken(`${ALLOW_DAEMON_VARIABLE} is not a uid in decimal`, fix);
+  return warn(
+    `also daemons of uid ${uid} (${ALLOW_DAEMON_VARIABLE}): they can read and write the memory of your programs`,
     fix,
-  };
+  );
 }
 
 /** The daemon's own devices always reach each other: isolation matters to other hosts and daemons. */
@@ -120,19 +104,18 @@ export async function examineDaemon({ socketPath }: Place): Promise<Finding> {
   try {
     const status = await queryDaemon('status', {}, { socketPath });
     const names = status.devices.map(({ device }) => device.name).join(', ');
-    return {
-      state: 'ok',
-      text: `iwarpd ${status.version} is running as pid ${status.pid}; devices ${names}; CRC32C by ${status.crcEngine}; loopback by ${status.loopback === 'tcp' ? 'TCP' : 'memory'}; network ${networkText(status)}`,
-    };
+    return ok(
+      `iwarpd ${status.version} is running as pid ${status.pid}; devices ${names}; CRC32C by ${status.crcEngine}; loopback by ${status.loopback === 'tcp' ? 'TCP' : 'memory'}; network ${networkText(status)}`,
+    );
   } catch (error) {
     const code = failureCode(error);
     if (code === 'ENODEV' || code === 'ECONNREFUSED') {
-      return { state: 'info', text: `not running at ${socketPath}`, fix: startCommand(socketPath) };
+      return info(`not running at ${socketPath}`, startCommand(socketPath));
     }
     const fix =
       code === 'EACCES'
         ? 'use a socket of your own with --socket or IWARPD_SOCKET'
         : 'stop it and start it again';
-    return { state: 'broken', text: failureText(error), fix };
+    return broken(failureText(error), fix);
   }
 }

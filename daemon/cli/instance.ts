@@ -36,6 +36,7 @@ export function instanceSocket(name: string): string {
   });
 }
 
-function commandsOf(command: Command): Command[] {
+/** All commands below `command`. */
+export function commandsOf(command: Command): Command[] {
   return command.commands.flatMap((each) => [each, ...commandsOf(each)]);
 }

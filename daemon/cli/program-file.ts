@@ -84,26 +84,35 @@ function isExecutable(path: string): boolean {
 /**
  * Why the dynamic loader will not load a library into the program, as text; undefined if it will.
  */
-export function preloadObstacle(path: string, runner: Runner, depth = 0): string | undefined {
-  const file = openFile(path);
-  // The program is executable but not readable for this user, so nothing can be determined.
-  if (file === undefined) return undefined;
-  try {
-    const script = scriptInterpreter(file);
-    if (script !== undefined) {
-      return depth < SCRIPTS_MAX ? preloadObstacle(script, runner, depth + 1) : undefined;
-    }
-    return changedUser(path, runner) ?? grantedRights(path, runner) ?? loaderObstacle(file);
-  } finally {
-    closeSync(file);
-  }
+export function preloadObstacle(path: string, runner: Runner): string | undefined {
+  return withProgram(
+    path,
+    (file, program) =>
+      changedUser(program, runner) ?? grantedRights(program, runner) ?? loaderObstacle(file),
+  );
 }
 
-function openFile(path: string): number | undefined {
+/**
+ * The result for the file of a program; for a script, for its interpreter. Undefined if it is not
+ * readable for this user, though executable: nothing can be determined.
+ */
+function withProgram<T>(
+  path: string,
+  use: (file: number, path: string) => T,
+  depth = 0,
+): T | undefined {
+  let file: number;
   try {
-    return openSync(path, 'r');
+    file = openSync(path, 'r');
   } catch {
     return undefined;
+  }
+  try {
+    const script = scriptInterpreter(file);
+    if (script === undefined) return use(file, path);
+    return depth < SCRIPTS_MAX ? withProgram(script, use, depth + 1) : undefined;
+  } finally {
+    closeSync(file);
   }
 }
 
@@ -133,9 +142,7 @@ function grantedRights(path: string, { uid }: Runner): string | undefined {
 
 function loaderObstacle(file: number): string | undefined {
   const header = bytesAt(file, 0, ELF_HEADER_BYTES);
-  if (header.length < ELF_HEADER_BYTES || header.toString('latin1', 0, 4) !== '\x7fELF') {
-    return undefined;
-  }
+  if (!isElf(header)) return undefined;
   if (header[4] !== ELF_CLASS_64 || header.readUInt16LE(18) !== ELF_MACHINES[process.arch]) {
     return 'has another architecture than the preload library';
   }
@@ -153,42 +160,31 @@ function isForeign(loader: string): boolean {
 
 /**
  * Whether another C library loads the program: its loader refuses to start a program if it cannot
- * resolve all symbols of a preloaded library. For a script, checks its interpreter.
+ * resolve all symbols of a preloaded library.
  */
-export function hasForeignLoader(path: string, depth = 0): boolean {
-  const file = openFile(path);
-  if (file === undefined) return false;
-  try {
-    const script = scriptInterpreter(file);
-    if (script !== undefined) return depth < SCRIPTS_MAX && hasForeignLoader(script, depth + 1);
+export function hasForeignLoader(path: string): boolean {
+  const loader = withProgram(path, (file) => {
     const header = bytesAt(file, 0, ELF_HEADER_BYTES);
-    const loader = isElf64(header) ? loaderPath(file, header) : undefined;
-    return loader !== undefined && isForeign(loader);
-  } finally {
-    closeSync(file);
-  }
+    return isElf64(header) ? loaderPath(file, header) : undefined;
+  });
+  return loader !== undefined && isForeign(loader);
+}
+
+function isElf(header: Buffer): boolean {
+  return header.length === ELF_HEADER_BYTES && header.toString('latin1', 0, 4) === '\x7fELF';
 }
 
 function isElf64(header: Buffer): boolean {
-  const isElf = header.length === ELF_HEADER_BYTES && header.toString('latin1', 0, 4) === '\x7fELF';
-  return isElf && header[4] === ELF_CLASS_64;
+  return isElf(header) && header[4] === ELF_CLASS_64;
 }
 
-/**
- * The libraries that a program lists (DT_NEEDED), in order; none for other kinds of files. For a
- * script, those of its interpreter.
- */
-export function neededLibraries(path: string, depth = 0): readonly string[] {
-  const file = openFile(path);
-  if (file === undefined) return [];
-  try {
-    const script = scriptInterpreter(file);
-    if (script !== undefined) return depth < SCRIPTS_MAX ? neededLibraries(script, depth + 1) : [];
+/** The libraries that a program lists (DT_NEEDED), in order; none for other kinds of files. */
+export function neededLibraries(path: string): readonly string[] {
+  const libraries = withProgram(path, (file) => {
     const header = bytesAt(file, 0, ELF_HEADER_BYTES);
-    return isElf64(header) ? namedLibraries(file, header) : [];
-  } finally {
-    closeSync(file);
-  }
+    return isElf64(header) ? namedLibraries(file, header) : undefined;
+  });
+  return libraries ?? [];
 }
 
 function namedLibraries(file: number, header: Buffer): readonly string[] {
