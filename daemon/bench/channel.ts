@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { failureText } from '../console/failure.ts';
 
 /** The methods of a worker by name, with plain values as arguments and results. */
-type WorkerMethods = Readonly<Record<string, (argument: never) => unknown>>;
+export type WorkerMethods = Readonly<Record<string, (argument: never) => unknown>>;
 
 type Method<M extends WorkerMethods, N extends keyof M> = (
   argument: Parameters<M[N]>[0],

@@ -1,40 +1,31 @@
 /** One end of NFS over RDMA, in a separate process, run as a worker of the bench. */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { performance } from 'node:perf_hooks';
-import type { Provider } from '#contract/verbs/provider';
-import { connectDaemon } from '#verbs-api/index';
 import { ownCredential } from '#verbs-api/nfs/client/nfs-client';
 import { Nfs3Status, StableHow } from '#verbs-api/nfs/nfs3/constants';
 import { MOUNT3 } from '#verbs-api/nfs/nfs3/mount3-program';
 import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
 import { NfsServer } from '#verbs-api/nfs/server/nfs-server';
-import { connectRpc } from '#verbs-api/rpcrdma/rpc-client';
-import type { RpcClient } from '#verbs-api/rpcrdma/rpc-client-types';
 import { serveCalls } from './channel.ts';
+import {
+  connectEnd,
+  connected,
+  endMethods,
+  type Load,
+  opened,
+  TRANSFER_MAX_BYTES as TRANSFER_BYTES,
+  timed,
+  transferBuffers,
+} from './rpc-end.ts';
 import type { Meeting } from './verbs-worker.ts';
 
-/** Bytes of a READ or WRITE, and how many fit in a file: transfers wrap around in it. */
-const TRANSFER_BYTES = 1 << 20;
+/** READs or WRITEs that fit in a file: transfers wrap around in it. */
 const FILE_TRANSFERS = 16;
 /** Distance between compared bytes; comparing more would affect the measurement. */
 const SAMPLE_STEP_BYTES = 65_521;
 
-/** Number of transfers, and how many of them at once. */
-interface Load {
-  readonly count: number;
-  readonly depth: number;
-}
-
-let provider: Provider | undefined;
-let client: RpcClient | undefined;
-const buffers: Uint8Array[] = [];
-
 const methods = {
-  /** Uses the devices of a daemon. */
-  async open({ socketPath }: { readonly socketPath: string }): Promise<void> {
-    provider = await connectDaemon({ socketPath });
-  },
+  ...endMethods,
 
   /** Serves `folder` with two files on a free port; returns it. */
   async serve({ address, folder }: { address: string; folder: string }): Promise<Meeting> {
@@ -48,7 +39,7 @@ const methods = {
   },
 
   async connect({ address, port }: Meeting): Promise<void> {
-    client = await connectRpc(opened(), { host: address, port, credential: ownCredential() });
+    await connectEnd({ host: address, port, credential: ownCredential() });
   },
 
   /** Seconds that the READs took. */
@@ -78,12 +69,6 @@ const methods = {
       check(await read(file, index, memory[0]), () => 0x5a);
     }
     return seconds;
-  },
-
-  async close(_: undefined): Promise<void> {
-    await client?.close();
-    await provider?.close();
-    provider = undefined;
   },
 };
 
@@ -122,36 +107,6 @@ function check(bytes: Uint8Array, wanted: (at: number) => number): void {
   for (let at = 0; at < bytes.length; at += SAMPLE_STEP_BYTES) {
     if (bytes[at] !== wanted(at)) throw new Error(`byte ${at} of a transfer is ${bytes[at]}`);
   }
-}
-
-function opened(): Provider {
-  if (provider === undefined) throw new Error('the device is not open');
-  return provider;
-}
-
-function connected(): RpcClient {
-  if (client === undefined) throw new Error('not connected');
-  return client;
-}
-
-async function transferBuffers({ depth }: Load): Promise<readonly Uint8Array[]> {
-  while (buffers.length < depth) buffers.push(await connected().allocate(TRANSFER_BYTES));
-  return buffers.slice(0, depth);
-}
-
-/** Makes the calls of a load, `depth` at once: parallel sequences of calls. */
-async function timed(
-  load: Load,
-  call: (slot: number, index: number) => Promise<void>,
-): Promise<number> {
-  let next = 0;
-  const start = performance.now();
-  await Promise.all(
-    Array.from({ length: load.depth }, async (_, slot) => {
-      while (next < load.count) await call(slot, next++);
-    }),
-  );
-  return (performance.now() - start) / 1000;
 }
 
 serveCalls(methods);

@@ -52,7 +52,7 @@ interface Setting {
 const TWO_DAEMONS: Setting = {
   prefix: 'run',
   where: 'between two daemons',
-  places: (rig) => rig.places(),
+  places: (rig) => rig.daemons(),
   options: ['-R'],
   largeWarmUps: LARGE_WARM_UPS,
 };
@@ -61,7 +61,7 @@ const ONE_DAEMON: Setting = {
   prefix: 'one',
   where: 'both ends on the iWARP device of one daemon',
   places: async (rig) => {
-    const [place] = await rig.places();
+    const [place] = await rig.daemons();
     return [place, place];
   },
   options: ['-R'],

@@ -88,7 +88,7 @@ async function between(
   words: readonly string[],
   sizeBytes: number,
 ): Promise<readonly number[]> {
-  const [active, passive] = await rig.rocePlaces();
+  const [active, passive] = await rig.roceDaemons();
   const near = { socketPath: active.socketPath, address: '127.0.0.1' };
   const far = { socketPath: passive.socketPath, address: '127.0.0.1' };
   return await rig.programs().runPerftest(near, far, [...words, '-x', '1'], sizeBytes);
@@ -128,6 +128,6 @@ async function put(rig: Rig, transports: string, scale: number): Promise<number>
 
 /** A place for programs that exchange parameters over TCP on loopback. */
 async function localPlace(rig: Rig): Promise<ProgramPlace> {
-  const { socketPath } = await rig.rocePlace();
+  const { socketPath } = await rig.roceDaemon();
   return { socketPath, address: '127.0.0.1' };
 }
