@@ -35,6 +35,7 @@ import {
   type ClientEvents,
   type ContextObject,
   type CqObject,
+  contextOf,
   type IdObject,
   QpObject,
   SrqObject,
@@ -92,20 +93,28 @@ interface RefusedRequest {
 /** Owner of the objects, for summaries. */
 type ClientOwner = Pick<ObjectOwner, 'client' | 'pid' | 'program'>;
 
-/** Kinds in order of destruction: dependants first. */
-const KINDS_LEAVING = [
-  'id',
-  'qp',
-  'srq',
-  'cq',
-  'ah',
-  'mw',
-  'mr',
-  'buffer',
-  'channel',
-  'pd',
-  'context',
-] as const;
+type Destroyers = {
+  readonly [K in AnyObject['kind']]: (
+    state: ClientState,
+    object: Extract<AnyObject, { readonly kind: K }>,
+  ) => void;
+};
+
+/** By kind, in order of destruction: dependants first. */
+const DESTROYERS: Destroyers = {
+  id: destroyId,
+  qp: destroyQP,
+  srq: destroySRQ,
+  cq: destroyCQ,
+  ah: destroyAH,
+  mw: destroyMW,
+  mr: destroyMR,
+  buffer: destroyBuffer,
+  channel: destroyChannel,
+  pd: destroyPD,
+  context: destroyContext,
+};
+const KINDS_LEAVING = Object.keys(DESTROYERS) as readonly AnyObject['kind'][];
 
 export class ClientContext implements ClientEvents, DeviceEventSink {
   readonly label: string;
@@ -156,7 +165,7 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     });
     if (name === 'modifyQP' || name === 'destroyQP') this.#epoch.noteCommand();
     try {
-      return this.#handlers[name](request);
+      return (this.#handlers[name](request) ?? {}) as CommandReply<N>;
     } finally {
       this.#drain();
     }
@@ -342,7 +351,8 @@ export class ClientContext implements ClientEvents, DeviceEventSink {
     if (this.#state.table.find(object.handle) !== object) return 0;
     const before = completionsOf(object);
     try {
-      destroyObject(this.#state, object);
+      const destroy: (state: ClientState, object: never) => void = DESTROYERS[object.kind];
+      destroy(this.#state, object as never);
     } catch (error) {
       this.#failures.push(error);
     }
@@ -355,46 +365,6 @@ function completionsOf(object: AnyObject): number {
   if (object.kind !== 'qp') return 0;
   const { counters } = object.pd.context.device.nic;
   return 'completions' in counters ? Number(counters.completions) : 0;
-}
-
-function destroyObject(state: ClientState, object: AnyObject): void {
-  switch (object.kind) {
-    case 'id':
-      destroyId(state, object);
-      return;
-    case 'qp':
-      destroyQP(state, object);
-      return;
-    case 'srq':
-      destroySRQ(state, object);
-      return;
-    case 'cq':
-      destroyCQ(state, object);
-      return;
-    case 'ah':
-      destroyAH(state, object);
-      return;
-    case 'mw':
-      destroyMW(state, object);
-      return;
-    case 'mr':
-      destroyMR(state, object);
-      return;
-    case 'buffer':
-      destroyBuffer(state, object);
-      return;
-    case 'channel':
-      destroyChannel(state, object);
-      return;
-    case 'pd':
-      destroyPD(state, object);
-      return;
-    case 'context':
-      destroyContext(state, object);
-      return;
-    default:
-      object satisfies never;
-  }
 }
 
 /** Request fields that identify the device when it is not named. */
@@ -416,9 +386,8 @@ function placeOf(table: ClientState['table'], request: object): string | undefin
     const object = typeof handle === 'number' ? table.find(handle) : undefined;
     if (object === undefined) continue;
     if (object.kind === 'id') return object.id.device;
-    if (object.kind === 'context') return object.device.name;
-    if (object.kind === 'pd') return object.context.device.name;
-    if (object.kind === 'qp' || object.kind === 'srq') return object.pd.context.device.name;
+    const context = object.kind === 'context' ? object : contextOf(object);
+    if (context !== undefined) return context.device.name;
   }
   return undefined;
 }

@@ -201,3 +201,20 @@ export type AnyObject =
   | SrqObject
   | QpObject
   | IdObject;
+
+/** The opened device that an object of a NIC belongs to; other objects have none. */
+export function contextOf(object?: AnyObject): ContextObject | undefined {
+  switch (object?.kind) {
+    case 'pd':
+    case 'cq':
+      return object.context;
+    case 'mr':
+    case 'mw':
+    case 'ah':
+    case 'srq':
+    case 'qp':
+      return object.pd.context;
+    default:
+      return undefined;
+  }
+}

@@ -16,11 +16,16 @@ import { QueueRings } from '#daemon/clients/objects/queue-rings';
 import { type ClientQuotas, OBJECT_KINDS, QuotaLedger } from '#daemon/clients/objects/quotas';
 import { ownRights, rightsOf, type UserRights } from '#daemon/clients/objects/user-rights';
 import { userOf } from '#daemon/clients/trusted-user';
-import type { AnyObject, ClientEvents } from './client-objects.ts';
+import { type AnyObject, type ClientEvents, contextOf } from './client-objects.ts';
 
+/** A command whose reply is empty returns nothing. */
 export type CommandHandlers<Names extends CommandName = CommandName> = {
-  readonly [N in Names]: (request: CommandRequest<N>) => CommandReply<N>;
+  readonly [N in Names]: (
+    request: CommandRequest<N>,
+  ) => Record<never, never> extends CommandReply<N> ? void : CommandReply<N>;
 };
+
+type ObjectOf<K extends AnyObject['kind']> = Extract<AnyObject, { readonly kind: K }>;
 
 /** Handle 0 means no object. */
 const FIRST_HANDLE = 1;
@@ -64,6 +69,7 @@ export class ClientState {
     const { memory } = parts;
     const ledger = new QuotaLedger(parts.quotas, parts.uid);
     this.ledger = ledger;
+    const deviceOf = (object?: AnyObject) => contextOf(object)?.device.name;
     this.table = new ObjectRegistry(ledger, FIRST_HANDLE, deviceOf, parts.listing);
     const rings = {
       create: (bytes: number) => takeShared(ledger, () => memory.createRing(bytes), bytes),
@@ -110,6 +116,16 @@ export class ClientState {
     assert(shared === ledger.held('sharedBytes'), 'ledger: wrong count of shared bytes');
   }
 
+  /** Adds an object with the fields that `make` returns: see `ObjectRegistry.add`. */
+  add<K extends 'context' | 'pd' | 'channel' | 'buffer' | 'mw' | 'ah'>(
+    kind: K,
+    make: (handle: Handle) => Omit<ObjectOf<K>, 'kind' | 'handle' | 'users'>,
+    device?: string,
+  ): ObjectOf<K> {
+    const all = (handle: Handle): object => ({ kind, handle, users: 0, ...make(handle) });
+    return this.table.add(kind, (handle) => all(handle) as ObjectOf<K>, device);
+  }
+
   /** EBUSY while others depend on the object. */
   assertUnused(object: AnyObject): void {
     if (object.users > 0) {
@@ -118,23 +134,6 @@ export class ClientState {
         `${object.users} objects still use the ${object.kind}: destroy them first`,
       );
     }
-  }
-}
-
-/** The device of an object; events, buffers and ids have none. */
-function deviceOf(object?: AnyObject): string | undefined {
-  switch (object?.kind) {
-    case 'pd':
-    case 'cq':
-      return object.context.device.name;
-    case 'mr':
-    case 'mw':
-    case 'ah':
-    case 'srq':
-    case 'qp':
-      return object.pd.context.device.name;
-    default:
-      return undefined;
   }
 }
 

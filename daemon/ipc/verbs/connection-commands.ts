@@ -49,10 +49,7 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
       object.id.tag = object;
       return { id: object.handle };
     },
-    cmDestroyId({ id }) {
-      destroyId(state, idOf(id));
-      return {};
-    },
+    cmDestroyId: ({ id }) => destroyId(state, idOf(id)),
     cmBindAddr({ id, address }) {
       const object = idOf(id);
       assertMayBind(rights, address);
@@ -66,12 +63,10 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
       if (source !== undefined) assertMayBind(rights, source);
       const from = chooseHost(directory, object, destination, source);
       object.host.cm.resolveAddr(object.id, destination, from, timeoutMs);
-      return {};
     },
     cmResolveRoute({ id }) {
       const object = idOf(id);
       object.host.cm.resolveRoute(object.id);
-      return {};
     },
     cmListen({ id, backlog }) {
       const object = idOf(id);
@@ -85,33 +80,26 @@ export function connectionCommands(state: ClientState): CommandHandlers<Connecti
       const service = serviceOf(object);
       if (service !== undefined) {
         askService(directory, service, parameters);
-        return {};
+        return;
       }
       if (qp === undefined) throw invalid('a connection needs a queue pair');
       const peer = table.expect('qp', qp).qp;
       object.host.cm.connect(object.id, peer, connectionParameters(parameters));
-      return {};
     },
     cmAccept({ id, qp, ...parameters }) {
       const object = idOf(id);
       const service = serviceOf(object);
-      if (service !== undefined) {
-        answerService(directory, service, table.expect('qp', qp), parameters);
-        return {};
-      }
-      const peer = table.expect('qp', qp).qp;
-      object.host.cm.accept(object.id, peer, connectionParameters(parameters));
-      return {};
+      const peer = table.expect('qp', qp);
+      if (service !== undefined) answerService(directory, service, peer, parameters);
+      else object.host.cm.accept(object.id, peer.qp, connectionParameters(parameters));
     },
     cmReject({ id, privateData }) {
       const object = idOf(id);
       object.host.cm.reject(object.id, privateData);
-      return {};
     },
     cmDisconnect({ id }) {
       const object = idOf(id);
       object.host.cm.disconnect(object.id);
-      return {};
     },
   };
 }

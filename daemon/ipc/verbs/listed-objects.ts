@@ -5,7 +5,7 @@ import type {
   ResourceOwner,
 } from '#daemon/clients/objects/device-resources';
 import type { ObjectListing } from '#daemon/clients/objects/object-registry';
-import type { AnyObject, ContextObject, IdObject } from './client-objects.ts';
+import { type AnyObject, type ContextObject, contextOf, type IdObject } from './client-objects.ts';
 
 export class ListedObjects implements ObjectListing<AnyObject> {
   readonly #all: AllResources;
@@ -32,10 +32,10 @@ export class ListedObjects implements ObjectListing<AnyObject> {
       this.#all.of(object.device).addContext(owner);
       return;
     }
-    const found = ofDevice(object);
-    if (found === undefined) return;
-    const owner = this.#owners.get(found.context);
-    if (owner !== undefined) this.#all.of(found.context.device).add(found.object, owner);
+    const [found, context] = [listed(object), contextOf(object)];
+    if (found === undefined || context === undefined) return;
+    const owner = this.#owners.get(context);
+    if (owner !== undefined) this.#all.of(context.device).add(found, owner);
   }
 
   removed(object: AnyObject): void {
@@ -50,11 +50,10 @@ export class ListedObjects implements ObjectListing<AnyObject> {
       this.#all.of(object.device).removeContext(object);
       return;
     }
-    const found = ofDevice(object);
-    if (found === undefined) return;
-    const { device } = found.context;
-    this.#all.of(device).remove(found.object);
-    this.#judge(found.object, device.name);
+    const [found, context] = [listed(object), contextOf(object)];
+    if (found === undefined || context === undefined) return;
+    this.#all.of(context.device).remove(found);
+    this.#judge(found, context.device.name);
   }
 }
 
@@ -77,21 +76,19 @@ class ListedIdObject implements ListedId {
   }
 }
 
-/** The device's object, if its kind is listed, and the opened device. */
-function ofDevice(
-  object: AnyObject,
-): { readonly object: object; readonly context: ContextObject } | undefined {
+/** The device's object, if its kind is listed. */
+function listed(object: AnyObject): object | undefined {
   switch (object.kind) {
     case 'pd':
-      return { object: object.pd, context: object.context };
+      return object.pd;
     case 'cq':
-      return { object: object.cq, context: object.context };
+      return object.cq;
     case 'srq':
-      return { object: object.srq, context: object.pd.context };
+      return object.srq;
     case 'qp':
-      return { object: object.qp, context: object.pd.context };
+      return object.qp;
     case 'mr':
-      return { object: object.mr, context: object.pd.context };
+      return object.mr;
     default:
       return undefined;
   }

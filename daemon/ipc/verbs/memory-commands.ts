@@ -48,43 +48,25 @@ export function memoryCommands(
       if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1) {
         throw invalid('buffer length must be at least 1 byte');
       }
-      const object = state.table.add('buffer', (handle) => {
+      const object = state.add('buffer', () => {
         const create = () => state.memory.createShared(lengthBytes);
         const memory = takeShared(state.ledger, create, lengthBytes);
         const address = nextAddress;
         nextAddress += Math.ceil(lengthBytes / PAGE_BYTES) * PAGE_BYTES;
-        return { kind: 'buffer', handle, users: 0, memory, address };
+        return { memory, address };
       });
       return { buffer: object.handle, mapping: object.memory.mapping };
     },
-    freeBuffer({ buffer }) {
-      destroyBuffer(state, table.expect('buffer', buffer));
-      return {};
-    },
+    freeBuffer: ({ buffer }) => destroyBuffer(state, table.expect('buffer', buffer)),
     regMR: (request) => registerMR(state, request),
-    deregMR({ mr }) {
-      destroyMR(state, table.expect('mr', mr));
-      return {};
-    },
+    deregMR: ({ mr }) => destroyMR(state, table.expect('mr', mr)),
     allocMW({ pd, type }) {
       const owner = table.expect('pd', pd);
-      const object = state.table.add(
-        'mw',
-        (handle) => ({
-          kind: 'mw',
-          handle,
-          users: 0,
-          pd: owner,
-          mw: owner.context.device.nic.allocMW(owner.pd, type),
-        }),
-        owner.context.device.name,
-      );
+      const { nic, name } = owner.context.device;
+      const object = state.add('mw', () => ({ pd: owner, mw: nic.allocMW(owner.pd, type) }), name);
       return { mw: object.handle, rkey: object.mw.rkey };
     },
-    deallocMW({ mw }) {
-      destroyMW(state, table.expect('mw', mw));
-      return {};
-    },
+    deallocMW: ({ mw }) => destroyMW(state, table.expect('mw', mw)),
   };
 }
 

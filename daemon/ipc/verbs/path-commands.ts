@@ -64,33 +64,20 @@ export function pathCommands(
     },
     createAH({ pd, attributes }) {
       const owner = table.expect('pd', pd);
-      const roce = roceOf(owner.context.device, 'address handles');
-      const object = table.add(
-        'ah',
-        (handle) => ({
-          kind: 'ah',
-          handle,
-          users: 0,
-          pd: owner,
-          ah: roce.createAH(owner.pd, addressVector(attributes)),
-        }),
-        owner.context.device.name,
-      );
+      const { device } = owner.context;
+      const roce = roceOf(device, 'address handles');
+      const make = () => ({ pd: owner, ah: roce.createAH(owner.pd, addressVector(attributes)) });
+      const object = state.add('ah', make, device.name);
       return { ah: object.handle, number: object.ah.number };
     },
-    destroyAH({ ah }) {
-      destroyAH(state, table.expect('ah', ah));
-      return {};
-    },
+    destroyAH: ({ ah }) => destroyAH(state, table.expect('ah', ah)),
     attachMcast({ qp, gid }) {
       const object = table.expect('qp', qp);
       groupsOf(object).attachMulticast(object.qp, gidBytes(gid), state, state.ledger.share);
-      return {};
     },
     detachMcast({ qp, gid }) {
       const object = table.expect('qp', qp);
       groupsOf(object).detachMulticast(object.qp, gidBytes(gid));
-      return {};
     },
   };
 }

@@ -1,5 +1,5 @@
 /** Commands for devices, protection domains, completion channels and queues. */
-import type { CommandReply, CommandRequest } from '#contract/protocol/commands';
+import type { CommandReply, CommandRequest, Handle } from '#contract/protocol/commands';
 import { QPType } from '#contract/verbs/enums';
 import { invalid } from '#contract/verbs/errors';
 import { assertMayHaveQkey } from '#daemon/clients/objects/user-rights';
@@ -77,13 +77,7 @@ export function deviceCommands(
     listDevices: () => ({ devices: directory.devices().map((device) => device.info) }),
     openDevice({ name }) {
       const { host, device } = directory.find(name);
-      const object = state.table.add('context', (handle) => ({
-        kind: 'context',
-        handle,
-        users: 0,
-        host,
-        device,
-      }));
+      const object = state.add('context', () => ({ host, device }));
       return {
         context: object.handle,
         device: device.info,
@@ -91,10 +85,7 @@ export function deviceCommands(
         receivesNeedDoorbell: device.receivesNeedDoorbell,
       };
     },
-    closeDevice({ context }) {
-      destroyContext(state, table.expect('context', context));
-      return {};
-    },
+    closeDevice: ({ context }) => destroyContext(state, table.expect('context', context)),
     queryDevice: ({ context }) => table.expect('context', context).device.attributes(),
     queryPort({ context, port }) {
       const { device } = table.expect('context', context);
@@ -103,41 +94,20 @@ export function deviceCommands(
     },
     allocPD({ context }) {
       const owner = table.expect('context', context);
-      const object = state.table.add(
-        'pd',
-        (handle) => ({
-          kind: 'pd',
-          handle,
-          users: 0,
-          context: owner,
-          pd: owner.device.nic.allocPD(),
-        }),
-        owner.device.name,
-      );
+      const { nic, name } = owner.device;
+      const object = state.add('pd', () => ({ context: owner, pd: nic.allocPD() }), name);
       owner.users += 1;
       return { pd: object.handle };
     },
-    deallocPD({ pd }) {
-      destroyPD(state, table.expect('pd', pd));
-      return {};
-    },
+    deallocPD: ({ pd }) => destroyPD(state, table.expect('pd', pd)),
     createCompChannel({ context }) {
       const owner = table.expect('context', context);
-      const object = state.table.add('channel', (handle) => ({
-        kind: 'channel',
-        handle,
-        users: 0,
-        context: owner,
-        token: state.openChannel(handle),
-      }));
+      const make = (handle: Handle) => ({ context: owner, token: state.openChannel(handle) });
+      const object = state.add('channel', make);
       owner.users += 1;
       return { channel: object.handle, token: object.token };
     },
-    destroyCompChannel({ channel }) {
-      const object = table.expect('channel', channel);
-      destroyChannel(state, object);
-      return {};
-    },
+    destroyCompChannel: ({ channel }) => destroyChannel(state, table.expect('channel', channel)),
   };
 }
 
@@ -158,32 +128,19 @@ export function queueCommands(
   const { table } = state;
   return {
     createCQ: (request) => createCQ(state, request),
-    destroyCQ({ cq }) {
-      destroyCQ(state, table.expect('cq', cq));
-      return {};
-    },
+    destroyCQ: ({ cq }) => destroyCQ(state, table.expect('cq', cq)),
     createSRQ: (request) => createSRQ(state, request),
-    modifySRQ({ srq, srqLimit }) {
-      table.expect('srq', srq).srq.modify({ srqLimit });
-      return {};
-    },
+    modifySRQ: ({ srq, srqLimit }) => table.expect('srq', srq).srq.modify({ srqLimit }),
     querySRQ: ({ srq }) => table.expect('srq', srq).srq.query(),
-    destroySRQ({ srq }) {
-      destroySRQ(state, table.expect('srq', srq));
-      return {};
-    },
+    destroySRQ: ({ srq }) => destroySRQ(state, table.expect('srq', srq)),
     createQP: (request) => createQP(state, request),
     modifyQP({ qp, state: next, attributes }) {
       const object = table.expect('qp', qp);
       if (attributes?.qkey !== undefined) assertMayHaveQkey(state.rights, attributes.qkey);
       modifyQP(object, next, attributes);
-      return {};
     },
     queryQP: ({ qp }) => queryQP(table.expect('qp', qp)),
-    destroyQP({ qp }) {
-      destroyQP(state, table.expect('qp', qp));
-      return {};
-    },
+    destroyQP: ({ qp }) => destroyQP(state, table.expect('qp', qp)),
   };
 }
 
@@ -197,18 +154,15 @@ function createCQ(
   if (channel !== undefined && channel.context !== context) {
     throw invalid('the channel belongs to another context');
   }
-  const object = state.table.add(
-    'cq',
-    (handle) => {
-      return state.rings.make((rings) => {
-        const ring = (bytes: number) => rings.take(bytes);
-        const cq = context.device.nic.createCQ({ cqe: request.cqe, ring, tag: undefined });
-        rings.charge(cq.count, () => cq.close());
-        return new CqObject(state.client, handle, { context, cq, ring: rings.at(0), channel });
-      });
-    },
-    context.device.name,
-  );
+  const { nic, name } = context.device;
+  const make = (handle: Handle): CqObject =>
+    state.rings.make((rings) => {
+      const ring = (bytes: number) => rings.take(bytes);
+      const cq = nic.createCQ({ cqe: request.cqe, ring, tag: undefined });
+      rings.charge(cq.count, () => cq.close());
+      return new CqObject(state.client, handle, { context, cq, ring: rings.at(0), channel });
+    });
+  const object = state.table.add('cq', make, name);
   object.cq.tag = object;
   context.users += 1;
   if (channel !== undefined) channel.users += 1;
@@ -221,19 +175,15 @@ function createSRQ(
 ): CommandReply<'createSRQ'> {
   const { maxWr, maxSge, srqLimit } = request;
   const pd = state.table.expect('pd', request.pd);
-  const object = state.table.add(
-    'srq',
-    (handle) => {
-      return state.rings.make((rings) => {
-        const ring = (bytes: number) => rings.take(bytes);
-        const init = { maxWr, maxSge, srqLimit, ring, tag: undefined };
-        const srq = pd.context.device.nic.createSRQ(pd.pd, init);
-        rings.charge(srq.count, () => srq.close());
-        return new SrqObject(state.client, handle, { pd, srq, ring: rings.at(0) });
-      });
-    },
-    pd.context.device.name,
-  );
+  const { nic, name } = pd.context.device;
+  const make = (handle: Handle): SrqObject =>
+    state.rings.make((rings) => {
+      const ring = (bytes: number) => rings.take(bytes);
+      const srq = nic.createSRQ(pd.pd, { maxWr, maxSge, srqLimit, ring, tag: undefined });
+      rings.charge(srq.count, () => srq.close());
+      return new SrqObject(state.client, handle, { pd, srq, ring: rings.at(0) });
+    });
+  const object = state.table.add('srq', make, name);
   object.srq.tag = object;
   return { srq: object.handle, count: object.srq.count, ring: object.ring.mapping };
 }
@@ -255,26 +205,17 @@ function createQP(
   }
   const { type = QPType.rc } = request;
   if (type !== QPType.rc) roceOf(pd.context.device, 'queue pairs of a type other than RC');
-  const object = state.table.add(
-    'qp',
-    (handle) => {
-      return state.rings.make((rings) => {
-        const qp = device.nic.createQP(pd.pd, {
-          type,
-          sendCQ: sendCQ.cq,
-          recvCQ: recvCQ.cq,
-          srq: srq?.srq,
-          capabilities: request.capabilities,
-          sqSigAll: request.sqSigAll,
-          ring: (bytes) => rings.take(bytes),
-          tag: undefined,
-        });
-        rings.charge(qp.sqCount + qp.rqCount, () => qp.close(host.now()));
-        return new QpObject(state.client, handle, { pd, qp, ring: rings.at(0) });
-      });
-    },
-    device.name,
-  );
+  const { capabilities, sqSigAll } = request;
+  const make = (handle: Handle): QpObject =>
+    state.rings.make((rings) => {
+      const queues = { sendCQ: sendCQ.cq, recvCQ: recvCQ.cq, srq: srq?.srq };
+      const ring = (bytes: number) => rings.take(bytes);
+      const init = { type, ...queues, capabilities, sqSigAll, ring, tag: undefined };
+      const qp = device.nic.createQP(pd.pd, init);
+      rings.charge(qp.sqCount + qp.rqCount, () => qp.close(host.now()));
+      return new QpObject(state.client, handle, { pd, qp, ring: rings.at(0) });
+    });
+  const object = state.table.add('qp', make, device.name);
   const { qp } = object;
   qp.tag = object;
   if (request.initialised === true) initialiseQP(device, qp, host.now());

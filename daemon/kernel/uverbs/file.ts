@@ -31,8 +31,24 @@ const COMMANDS: Readonly<Record<DeviceTransport, CommandSet>> = {
   roce: RXE_COMMANDS,
 };
 
-/** Kinds in order of destruction: dependants first. */
-const KINDS_LEAVING = ['qp', 'srq', 'cq', 'ah', 'mw', 'mr', 'pd'] as const;
+type Destroyers = {
+  readonly [K in UverbsObject['kind']]: (
+    file: OpenDevice,
+    object: Extract<UverbsObject, { readonly kind: K }>,
+  ) => unknown;
+};
+
+/** By kind, in order of destruction: dependants first. */
+const DESTROYERS: Destroyers = {
+  qp: destroyQP,
+  srq: destroySRQ,
+  cq: destroyCQ,
+  ah: destroyAH,
+  mw: destroyMW,
+  mr: destroyMR,
+  pd: destroyPD,
+};
+const KINDS_LEAVING = Object.keys(DESTROYERS) as readonly UverbsObject['kind'][];
 
 export class UverbsFile extends OpenDevice implements KernelFile {
   readonly kind = 'uverbs';
@@ -124,33 +140,10 @@ export class UverbsFile extends OpenDevice implements KernelFile {
   }
 
   #destroy(object: UverbsObject): void {
-    switch (object.kind) {
-      case 'qp':
-        if (this.#isCut && object.qp.state !== QPState.RESET) {
-          object.qp.modify(QPState.ERR, this.services.host.now());
-        }
-        destroyQP(this, object);
-        return;
-      case 'srq':
-        destroySRQ(this, object);
-        return;
-      case 'cq':
-        destroyCQ(this, object);
-        return;
-      case 'ah':
-        destroyAH(this, object);
-        return;
-      case 'mw':
-        destroyMW(this, object);
-        return;
-      case 'mr':
-        destroyMR(this, object);
-        return;
-      case 'pd':
-        destroyPD(this, object);
-        return;
-      default:
-        object satisfies never;
+    if (object.kind === 'qp' && this.#isCut && object.qp.state !== QPState.RESET) {
+      object.qp.modify(QPState.ERR, this.services.host.now());
     }
+    const destroy: (file: OpenDevice, object: never) => unknown = DESTROYERS[object.kind];
+    destroy(this, object as never);
   }
 }
