@@ -2,6 +2,7 @@
  * Netlink messages: a header, then attributes `{u16 length, u16 type, data}`, each padded to four
  * bytes. Numbers are little endian, the host's byte order.
  */
+import { newStruct } from '../struct-fields.ts';
 
 /** Maximum bytes of a datagram: libmnl of iproute2 reads into one page, libnl into more. */
 export const DATAGRAM_MAX_BYTES = 4096;
@@ -79,52 +80,55 @@ export function attributeText(data: Uint8Array | undefined): string | undefined 
   return String.fromCharCode(...data.subarray(0, end < 0 ? data.length : end));
 }
 
-/** The value of an attribute; its type determines its size. */
-export interface Attribute {
-  readonly type: number;
-  readonly value:
-    | { readonly kind: 'u8' | 'u32'; readonly number: number }
-    | { readonly kind: 'u64'; readonly number: bigint }
-    | { readonly kind: 'text'; readonly text: string }
-    | { readonly kind: 'binary'; readonly bytes: Uint8Array }
-    | { readonly kind: 'nested'; readonly attributes: readonly Attribute[] };
+/** An encoded attribute, with its padding. */
+export type Attribute = Uint8Array;
+
+function attribute(type: number, data: Uint8Array): Attribute {
+  const length = ATTRIBUTE_HEADER_BYTES + data.length;
+  const { bytes, fields } = newStruct(padded(length));
+  fields.setUint16(0, length, true);
+  fields.setUint16(2, type, true);
+  bytes.set(data, ATTRIBUTE_HEADER_BYTES);
+  return bytes;
 }
 
-type PlainValue = Exclude<Attribute['value'], { readonly kind: 'nested' }>;
-
 export function u8(type: number, number: number): Attribute {
-  return { type, value: { kind: 'u8', number } };
+  return attribute(type, Uint8Array.of(number));
 }
 
 export function u32(type: number, number: number): Attribute {
-  return { type, value: { kind: 'u32', number } };
+  const { bytes, fields } = newStruct(4);
+  fields.setUint32(0, number, true);
+  return attribute(type, bytes);
 }
 
 export function u64(type: number, number: bigint): Attribute {
-  return { type, value: { kind: 'u64', number } };
+  const { bytes, fields } = newStruct(8);
+  fields.setBigUint64(0, number, true);
+  return attribute(type, bytes);
 }
 
 /** An attribute with an ASCII string and its NUL. */
 export function text(type: number, value: string): Attribute {
-  return { type, value: { kind: 'text', text: value } };
+  return attribute(type, Buffer.from(`${value}\0`, 'latin1'));
 }
 
 export function binary(type: number, bytes: Uint8Array): Attribute {
-  return { type, value: { kind: 'binary', bytes } };
+  return attribute(type, bytes);
 }
 
 /** An attribute of nested attributes without NLA_F_NESTED, as in older messages. */
 export function plainNested(type: number, attributes: readonly Attribute[]): Attribute {
-  return { type, value: { kind: 'nested', attributes } };
+  return attribute(type, concatenated(attributes));
 }
 
 export function nested(type: number, attributes: readonly Attribute[]): Attribute {
-  return { type: type | NESTED, value: { kind: 'nested', attributes } };
+  return plainNested(type | NESTED, attributes);
 }
 
 /** The bytes of a message with these attributes. */
 export function emitNetlink(header: NetlinkHeader, attributes: readonly Attribute[]): Uint8Array {
-  return emitMessage(header, concatenated(attributes.map(emitAttribute)));
+  return emitMessage(header, concatenated(attributes));
 }
 
 /** Bytes of the message that terminates a dump. */
@@ -145,8 +149,7 @@ export function emitError(request: NetlinkMessage, errno: number): Uint8Array {
 }
 
 function emitMessage(header: NetlinkHeader, payload: Uint8Array): Uint8Array {
-  const bytes = new Uint8Array(NETLINK_HEADER_BYTES + payload.length);
-  const fields = new DataView(bytes.buffer);
+  const { bytes, fields } = newStruct(NETLINK_HEADER_BYTES + payload.length);
   fields.setUint32(0, bytes.length, true);
   fields.setUint16(4, header.type, true);
   fields.setUint16(6, header.flags, true);
@@ -154,65 +157,6 @@ function emitMessage(header: NetlinkHeader, payload: Uint8Array): Uint8Array {
   fields.setUint32(12, header.port, true);
   bytes.set(payload, NETLINK_HEADER_BYTES);
   return bytes;
-}
-
-/** The bytes of an attribute with its padding. */
-export function emitAttribute({ type, value }: Attribute): Uint8Array {
-  if (value.kind === 'nested') return emitNested(type, value.attributes);
-  const length = ATTRIBUTE_HEADER_BYTES + valueBytes(value);
-  const bytes = new Uint8Array(padded(length));
-  const fields = new DataView(bytes.buffer);
-  fields.setUint16(0, length, true);
-  fields.setUint16(2, type, true);
-  switch (value.kind) {
-    case 'u8':
-      fields.setUint8(ATTRIBUTE_HEADER_BYTES, value.number);
-      break;
-    case 'u32':
-      fields.setUint32(ATTRIBUTE_HEADER_BYTES, value.number, true);
-      break;
-    case 'u64':
-      fields.setBigUint64(ATTRIBUTE_HEADER_BYTES, value.number, true);
-      break;
-    case 'text':
-      bytes.set(asciiBytes(value.text), ATTRIBUTE_HEADER_BYTES);
-      break;
-    case 'binary':
-      bytes.set(value.bytes, ATTRIBUTE_HEADER_BYTES);
-      break;
-    default:
-      value satisfies never;
-  }
-  return bytes;
-}
-
-function emitNested(type: number, attributes: readonly Attribute[]): Uint8Array {
-  const head = new Uint8Array(ATTRIBUTE_HEADER_BYTES);
-  // The contents are already padded.
-  const bytes = concatenated([head, ...attributes.map(emitAttribute)]);
-  const fields = new DataView(bytes.buffer);
-  fields.setUint16(0, bytes.length, true);
-  fields.setUint16(2, type, true);
-  return bytes;
-}
-
-function valueBytes(value: PlainValue): number {
-  switch (value.kind) {
-    case 'u8':
-      return 1;
-    case 'u32':
-      return 4;
-    case 'u64':
-      return 8;
-    case 'binary':
-      return value.bytes.length;
-    default:
-      return value.text.length + 1;
-  }
-}
-
-function asciiBytes(value: string): Uint8Array {
-  return Uint8Array.from(value, (letter) => letter.charCodeAt(0));
 }
 
 function padded(length: number): number {

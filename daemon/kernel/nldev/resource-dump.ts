@@ -11,7 +11,6 @@ import {
   type Attribute,
   attributeU32,
   DATAGRAM_MAX_BYTES,
-  emitAttribute,
   emitDone,
   emitNetlink,
   NetlinkFlag,
@@ -98,7 +97,7 @@ class PartOfDump {
   /** Returns false, without adding it, if the object belongs to the next part. */
   add(entry: ResourceEntry): boolean {
     const attribute = plainNested(this.#dump.kind.entry, entry.fields());
-    const { length } = emitAttribute(attribute);
+    const { length } = attribute;
     if (this.#pending.length > 0 && this.#pendingBytes + length > DATAGRAM_MAX_BYTES) {
       this.#emit();
       if (this.#bytes + DATAGRAM_MAX_BYTES > PART_MAX_BYTES) return false;
