@@ -69,16 +69,14 @@ export class RingMappings implements RingSource<Ring> {
     this.#ledger = ledger;
   }
 
-  /** Creates a ring of `mappedBytes` zero bytes, in at least `memoryBytes` of memory. ENOMEM. */
   create(mappedBytes: number, memoryBytes: number): Ring {
     const lengthBytes = pagesOf(Math.max(mappedBytes, memoryBytes)) * PAGE_BYTES;
-    this.#ledger.take('sharedBytes', lengthBytes);
+    const place = () => this.#place(mappedBytes, lengthBytes);
     try {
-      const ring = this.#place(mappedBytes, lengthBytes);
+      const ring = this.#ledger.takeFor('sharedBytes', lengthBytes, place);
       this.#rings.set(ring.key, ring);
       return ring;
     } catch (error) {
-      this.#ledger.give('sharedBytes', lengthBytes);
       throw asVerbsError(error);
     }
   }

@@ -8,13 +8,7 @@ export function takeShared(
   create: () => SharedAllocation,
   lengthBytes: number,
 ): SharedAllocation {
-  ledger.take('sharedBytes', lengthBytes);
-  try {
-    return create();
-  } catch (error) {
-    ledger.give('sharedBytes', lengthBytes);
-    throw error;
-  }
+  return ledger.takeFor('sharedBytes', lengthBytes, create);
 }
 
 export function giveShared(ledger: QuotaLedger, allocation: SharedAllocation): void {
@@ -29,13 +23,8 @@ export function takeProcess(
   address: bigint,
   lengthBytes: number,
 ): ProcessAllocation {
-  ledger.take('pinnedBytes', lengthBytes);
-  try {
-    return memory.openProcess(address, lengthBytes);
-  } catch (error) {
-    ledger.give('pinnedBytes', lengthBytes);
-    throw error;
-  }
+  const open = () => memory.openProcess(address, lengthBytes);
+  return ledger.takeFor('pinnedBytes', lengthBytes, open);
 }
 
 /** Closes a piece of the client's own memory. */

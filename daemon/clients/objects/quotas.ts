@@ -122,6 +122,17 @@ export class QuotaLedger {
     this.#amounts[amount] += value;
   }
 
+  /** Takes an amount, then calls `make`; gives it back if that fails. */
+  takeFor<T>(amount: Amount, value: number, make: () => T): T {
+    this.take(amount, value);
+    try {
+      return make();
+    } catch (error) {
+      this.give(amount, value);
+      throw error;
+    }
+  }
+
   give(amount: Amount, value: number): void {
     if (amount === 'sharedBytes') this.share?.give('sharedBytes', value);
     this.#amounts[amount] -= value;
