@@ -5,7 +5,7 @@ import { lastErrno } from '../libc/libc.ts';
 import { holdRoot, releaseRoot } from '../libc/open-roots.ts';
 import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';
 import { nodeFailure } from './device-node.ts';
-import { callFailure, NativeError } from './errors.ts';
+import { callFailure, invalid } from './errors.ts';
 import { CONSTANTS, fieldOf } from './layouts.ts';
 import { callBlocking, checkErrno, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
@@ -170,12 +170,10 @@ export class NativeEventChannel extends NativeObject {
 /** A connection id. Queue pairs of any context of its device connect through it, by number. */
 export class NativeCmId extends NativeObject {
   readonly channel: NativeEventChannel;
-  readonly #address: number;
 
   constructor(channel: NativeEventChannel, pointer: number) {
     super('the connection id', pointer, [channel]);
     this.channel = channel;
-    this.#address = pointer;
   }
 
   /** Name of the device; undefined until an address determines it. */
@@ -218,7 +216,7 @@ export class NativeCmId extends NativeObject {
   resolveRoute(timeoutMs: number): void {
     // The library would dereference a null pointer.
     if (this.deviceName === undefined) {
-      throw new NativeError('refused', 'EINVAL', 'the id has no device: resolve an address first');
+      throw invalid('the id has no device: resolve an address first');
     }
     this.#check('rdma_resolve_route', this.#cm.rdma_resolve_route(this.pointer, timeoutMs));
   }
@@ -253,18 +251,13 @@ export class NativeCmId extends NativeObject {
 
   /** Rejects a connect request. EINVAL for more than 255 bytes. */
   reject(privateData: Uint8Array): void {
-    const data = outgoing(privateData);
-    this.#check(
-      'rdma_reject',
-      this.#cm.rdma_reject(this.pointer, data.address, privateData.length),
-    );
+    const { address } = outgoing(privateData);
+    this.#check('rdma_reject', this.#cm.rdma_reject(this.pointer, address, privateData.length));
   }
 
   /** Closes the connection gracefully; both sides get an event. */
   disconnect(): void {
-    if (this.deviceName === undefined) {
-      throw new NativeError('refused', 'EINVAL', 'the id has no connection');
-    }
+    if (this.deviceName === undefined) throw invalid('the id has no connection');
     this.#check('rdma_disconnect', this.#cm.rdma_disconnect(this.pointer));
   }
 
@@ -272,7 +265,7 @@ export class NativeCmId extends NativeObject {
   disposeAsync(): Promise<void> {
     return this.disposeBy(async (pointer) => {
       const result = await callBlocking(this.#cm.rdma_destroy_id, pointer);
-      if (result !== 0) throw callFailure('rdma_destroy_id', this.subject, lastErrno());
+      this.#check('rdma_destroy_id', result);
     });
   }
 
@@ -280,8 +273,8 @@ export class NativeCmId extends NativeObject {
     this.#check('rdma_destroy_id', this.#cm.rdma_destroy_id(pointer));
   }
 
-  protected override released(): void {
-    this.channel.forget(this, this.#address);
+  protected override released(pointer: number): void {
+    this.channel.forget(this, pointer);
   }
 
   get #cm(): Libraries['cm'] {
@@ -316,7 +309,7 @@ const PRIVATE_DATA_MAX = 255;
 
 function outgoing(privateData: Uint8Array): Block {
   if (privateData.length > PRIVATE_DATA_MAX) {
-    throw new NativeError('refused', 'EINVAL', `private data exceeds ${PRIVATE_DATA_MAX} bytes`);
+    throw invalid(`private data exceeds ${PRIVATE_DATA_MAX} bytes`);
   }
   const block = new Block(privateData.length);
   block.bytes.set(privateData);

@@ -3,27 +3,23 @@ import { Completion, type WC } from '#contract/verbs/completion';
 import { type WCOpcode, WCStatus } from '#contract/verbs/enums';
 import { lastErrno } from '../libc/libc.ts';
 import { makeNonBlocking, WOULD_BLOCK_ERRNO } from '../libc/watched-descriptor.ts';
-import { callFailure, NativeError } from './errors.ts';
+import { callFailure, invalid } from './errors.ts';
 import { fieldOf, sizeOf } from './layouts.ts';
-import { checkPointer, checkResult } from './libraries.ts';
-import { NativeObject } from './native-object.ts';
-import type { HotVerbs, OpenNativeDevice } from './open-device.ts';
+import { checkResult } from './libraries.ts';
+import { create, type HotVerbs, NativeDeviceObject, type OpenNativeDevice } from './open-device.ts';
 import { Block, peek } from './struct-block.ts';
 
 const POINTER_BYTES = 8;
 
-export class NativeCompChannel extends NativeObject {
-  readonly device: OpenNativeDevice;
+export class NativeCompChannel extends NativeDeviceObject {
   /** Readable while events are pending; non-blocking. Only this object may close it. */
   readonly descriptor: number;
   /** Where the library writes the queue that fired, and its context. */
   readonly #fired = new Block(2 * POINTER_BYTES);
 
   constructor(device: OpenNativeDevice) {
-    const pointer = device.libraries.verbs.ibv_create_comp_channel(device.pointer);
-    checkPointer('ibv_create_comp_channel', device.subject, pointer);
-    super(`the completion channel of ${device.info.name}`, pointer, [device]);
-    this.device = device;
+    const pointer = create(device, 'ibv_create_comp_channel', device.pointer);
+    super(device, 'completion channel', pointer);
     this.descriptor = peek('ibv_comp_channel', 'fd', pointer);
     makeNonBlocking(this.descriptor);
   }
@@ -45,57 +41,35 @@ export class NativeCompChannel extends NativeObject {
   }
 
   protected override destroy(pointer: number): void {
-    checkResult(
-      'ibv_destroy_comp_channel',
-      this.subject,
-      this.device.libraries.verbs.ibv_destroy_comp_channel(pointer),
-    );
+    this.call('ibv_destroy_comp_channel', pointer);
   }
 }
 
-export class NativeCQ extends NativeObject {
-  readonly device: OpenNativeDevice;
+export class NativeCQ extends NativeDeviceObject {
   readonly channel: NativeCompChannel | undefined;
   /** The kernel's handle: unique among the queues of a context. */
   readonly handle: number;
   readonly cqe: number;
-  readonly #address: number;
 
   constructor(device: OpenNativeDevice, cqe: number, channel: NativeCompChannel | undefined) {
     if (!Number.isInteger(cqe) || cqe < 1 || cqe > device.attributes.maxCqe) {
-      throw new NativeError(
-        'refused',
-        'EINVAL',
-        `${device.subject} cannot have queues of ${cqe} entries`,
-      );
+      throw invalid(`${device.subject} cannot have queues of ${cqe} entries`);
     }
     if (channel !== undefined && channel.device !== device) {
-      throw new NativeError('refused', 'EINVAL', 'the channel belongs to another context');
+      throw invalid('the channel belongs to another context');
     }
-    const pointer = device.libraries.verbs.ibv_create_cq(
-      device.pointer,
-      cqe,
-      0,
-      channel?.pointer ?? 0,
-      0,
-    );
-    checkPointer('ibv_create_cq', device.subject, pointer);
-    super(
-      `the completion queue of ${device.info.name}`,
-      pointer,
-      channel === undefined ? [device] : [device, channel],
-    );
-    this.device = device;
+    const channelPointer = channel?.pointer ?? 0;
+    const pointer = create(device, 'ibv_create_cq', device.pointer, cqe, 0, channelPointer, 0);
+    const parents = channel === undefined ? [device] : [device, channel];
+    super(device, 'completion queue', pointer, parents);
     this.channel = channel;
     this.handle = peek('ibv_cq', 'handle', pointer);
     this.cqe = peek('ibv_cq', 'cqe', pointer);
-    this.#address = pointer;
-    device.objects.set(pointer, this);
   }
 
   /** Takes up to `max` completions without waiting. Throws EIO if the library fails. */
   poll(max: number): WC[] {
-    return CompletionBatch.take(this.device.hot, this.pointer, max);
+    return takeCompletions(this.device.hot, this.pointer, max);
   }
 
   /** Arms one event on the channel. */
@@ -108,15 +82,7 @@ export class NativeCQ extends NativeObject {
   }
 
   protected override destroy(pointer: number): void {
-    checkResult(
-      'ibv_destroy_cq',
-      this.subject,
-      this.device.libraries.verbs.ibv_destroy_cq(pointer),
-    );
-  }
-
-  protected override released(): void {
-    this.device.objects.delete(this.#address);
+    this.call('ibv_destroy_cq', pointer);
   }
 }
 
@@ -138,21 +104,18 @@ const block = new Block(BATCH * sizeOf('ibv_wc'));
 const words = new Uint32Array(block.bytes.buffer);
 const longs = new BigUint64Array(block.bytes.buffer);
 
-/** Polls, and converts completions to objects. */
-const CompletionBatch = {
-  /** Up to `max` completions of the queue at `cq`. */
-  take(hot: HotVerbs, cq: number, max: number): WC[] {
-    const completions: WC[] = [];
-    while (completions.length < max) {
-      const wanted = Math.min(max - completions.length, BATCH);
-      const count = hot.pollCQ(cq, wanted, block.address);
-      if (count < 0) throw callFailure('ibv_poll_cq', 'a completion queue', count);
-      for (let index = 0; index < count; index += 1) completions.push(completionAt(index));
-      if (count < wanted) break;
-    }
-    return completions;
-  },
-} as const;
+/** Takes up to `max` completions of the queue at `cq`. */
+function takeCompletions(hot: HotVerbs, cq: number, max: number): WC[] {
+  const completions: WC[] = [];
+  while (completions.length < max) {
+    const wanted = Math.min(max - completions.length, BATCH);
+    const count = hot.pollCQ(cq, wanted, block.address);
+    if (count < 0) throw callFailure('ibv_poll_cq', 'a completion queue', count);
+    for (let index = 0; index < count; index += 1) completions.push(completionAt(index));
+    if (count < wanted) break;
+  }
+  return completions;
+}
 
 function completionAt(index: number): WC {
   const word = index * WORDS;

@@ -9,7 +9,7 @@ import { NativeCompChannel, NativeCQ } from './completion-queue.ts';
 import { guidText, type NativeDeviceInfo, withDeviceList } from './device-list.ts';
 import { nodeFailure } from './device-node.ts';
 import { type DeviceTraits, traitsOf } from './device-traits.ts';
-import { callFailure, NativeError } from './errors.ts';
+import { callFailure, invalid, NativeError } from './errors.ts';
 import { CONSTANTS, fieldOf } from './layouts.ts';
 import { checkErrno, checkResult, type Libraries } from './libraries.ts';
 import { NativeObject } from './native-object.ts';
@@ -42,7 +42,6 @@ export class NativeDevice extends NativeObject implements OpenNativeDevice {
   readonly hot: HotVerbs;
   /** Readable while asynchronous events are pending. */
   readonly asyncDescriptor: number;
-  /** Objects by address, for events that name one. */
   readonly objects = new Map<number, NativeObject>();
   readonly #event = new StructBlock('ibv_async_event');
   /** The driver's first queue (`firstQueueEntries`), otherwise unused, or 0. */
@@ -52,15 +51,15 @@ export class NativeDevice extends NativeObject implements OpenNativeDevice {
     super(`the device ${info.name}`, pointer, []);
     this.libraries = libraries;
     this.info = info;
-    const raw = queryAttributes(libraries, pointer, info.name);
+    const raw = new StructBlock('ibv_device_attr');
+    const { verbs } = libraries;
+    checkResult('ibv_query_device', info.name, verbs.ibv_query_device(pointer, raw.address));
     this.traits = traitsOf(raw.get('vendor_id'));
     this.attributes = deviceAttributes(raw, this.traits);
     this.hot = hotVerbs(pointer);
     const { firstQueueEntries } = this.traits;
     this.#firstQueue =
-      firstQueueEntries === 0
-        ? 0
-        : libraries.verbs.ibv_create_cq(pointer, firstQueueEntries, 0, 0, 0);
+      firstQueueEntries === 0 ? 0 : verbs.ibv_create_cq(pointer, firstQueueEntries, 0, 0, 0);
     this.asyncDescriptor = peek('ibv_context', 'async_fd', pointer);
     makeNonBlocking(this.asyncDescriptor);
     holdRoot(this);
@@ -97,15 +96,12 @@ export class NativeDevice extends NativeObject implements OpenNativeDevice {
   /** Returns the state of a port. Throws EINVAL for a port that the device lacks. */
   queryPort(port = 1): PortAttributes {
     if (!Number.isInteger(port) || port < 1 || port > this.attributes.physPortCnt) {
-      throw new NativeError('refused', 'EINVAL', `${this.subject} has no port ${port}`);
+      throw invalid(`${this.subject} has no port ${port}`);
     }
     const raw = new StructBlock('ibv_port_attr');
     const { verbs } = this.libraries;
-    checkResult(
-      'ibv_query_port',
-      this.subject,
-      verbs.ibv_query_port(this.pointer, port, raw.address),
-    );
+    const result = verbs.ibv_query_port(this.pointer, port, raw.address);
+    checkResult('ibv_query_port', this.subject, result);
     const gid = new Block(16);
     verbs.ibv_query_gid(this.pointer, port, 0, gid.address);
     return {
@@ -188,24 +184,13 @@ function hotVerbs(context: number): HotVerbs {
   };
 }
 
-function queryAttributes(
-  libraries: Libraries,
-  context: number,
-  name: string,
-): StructBlock<'ibv_device_attr'> {
-  const raw = new StructBlock('ibv_device_attr');
-  checkResult('ibv_query_device', name, libraries.verbs.ibv_query_device(context, raw.address));
-  return raw;
-}
-
 function deviceAttributes(
   raw: StructBlock<'ibv_device_attr'>,
   traits: DeviceTraits,
 ): DeviceAttributes {
-  const guid = raw.view.getBigUint64(NODE_GUID_OFFSET, true);
   return {
     fwVer: raw.getText('fw_ver'),
-    nodeGuid: guidText(guid),
+    nodeGuid: guidText(raw.view.getBigUint64(NODE_GUID_OFFSET, true)),
     vendorId: raw.get('vendor_id'),
     vendorPartId: raw.get('vendor_part_id'),
     hwVer: raw.get('hw_ver'),

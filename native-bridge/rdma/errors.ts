@@ -9,8 +9,8 @@ import { errnoName } from '../libc/libc.ts';
  * - `noDevice`: rdma-core finds no device, none of that name, or no connection manager.
  * - `noPermission`: a device node may not be opened.
  * - `lockedMemory`: registering takes more locked memory than the process may have.
+ * - `deviceGone`: the device failed or was removed.
  * - `unsupported`: this device, or rdma-core itself, lacks the feature.
- * - `unsupported`: this device, or rdma-core itself, has no such thing.
  * - `closed`: the object was disposed of; nothing was called.
  * - `inUse`: other objects depend on this one; nothing was called.
  * - `refused`: the library or the device refused the call for another reason; see `code`.
@@ -87,6 +87,11 @@ function reasonOf(name: string): NativeCause {
     default:
       return 'refused';
   }
+}
+
+/** The error for invalid parameters. */
+export function invalid(text: string, badIndex?: number): NativeError {
+  return new NativeError('refused', 'EINVAL', text, badIndex);
 }
 
 /** The error for a feature that a device lacks. */

@@ -16,7 +16,6 @@ export const LAYOUTS = {
   ibv_device: {
     size: 664,
     fields: {
-      node_type: [16, 4],
       transport_type: [20, 4],
       name: [24, 64],
       dev_name: [88, 64],
@@ -31,9 +30,7 @@ export const LAYOUTS = {
       'ops.post_srq_recv': [168, 8],
       'ops.post_send': [208, 8],
       'ops.post_recv': [216, 8],
-      cmd_fd: [264, 4],
       async_fd: [268, 4],
-      num_comp_vectors: [272, 4],
     },
   },
   ibv_device_attr: {
@@ -47,7 +44,6 @@ export const LAYOUTS = {
       hw_ver: [104, 4],
       max_qp: [108, 4],
       max_qp_wr: [112, 4],
-      device_cap_flags: [116, 4],
       max_sge: [120, 4],
       max_sge_rd: [124, 4],
       max_cq: [128, 4],
@@ -71,90 +67,25 @@ export const LAYOUTS = {
       max_mtu: [4, 4],
       active_mtu: [8, 4],
       max_msg_sz: [20, 4],
-      link_layer: [46, 1],
     },
   },
-  ibv_pd: {
-    size: 16,
-    fields: {
-      context: [0, 8],
-      handle: [8, 4],
-    },
-  },
-  ibv_mr: {
-    size: 48,
-    fields: {
-      context: [0, 8],
-      pd: [8, 8],
-      addr: [16, 8],
-      length: [24, 8],
-      handle: [32, 4],
-      lkey: [36, 4],
-      rkey: [40, 4],
-    },
-  },
-  ibv_comp_channel: {
-    size: 16,
-    fields: {
-      context: [0, 8],
-      fd: [8, 4],
-      refcnt: [12, 4],
-    },
-  },
-  ibv_cq: {
-    size: 128,
-    fields: {
-      context: [0, 8],
-      channel: [8, 8],
-      cq_context: [16, 8],
-      handle: [24, 4],
-      cqe: [28, 4],
-    },
-  },
-  ibv_srq: {
-    size: 128,
-    fields: {
-      context: [0, 8],
-      pd: [16, 8],
-      handle: [24, 4],
-    },
-  },
-  ibv_srq_attr: {
-    size: 12,
-    fields: {
-      max_wr: [0, 4],
-      max_sge: [4, 4],
-      srq_limit: [8, 4],
-    },
-  },
+  ibv_mr: { size: 48, fields: { lkey: [36, 4], rkey: [40, 4] } },
+  ibv_comp_channel: { size: 16, fields: { fd: [8, 4] } },
+  ibv_cq: { size: 128, fields: { handle: [24, 4], cqe: [28, 4] } },
+  ibv_srq: { size: 128, fields: { handle: [24, 4] } },
+  ibv_srq_attr: { size: 12, fields: { max_wr: [0, 4], max_sge: [4, 4], srq_limit: [8, 4] } },
   ibv_srq_init_attr: {
     size: 24,
     fields: {
-      srq_context: [0, 8],
       'attr.max_wr': [8, 4],
       'attr.max_sge': [12, 4],
       'attr.srq_limit': [16, 4],
     },
   },
-  ibv_qp: {
-    size: 160,
-    fields: {
-      context: [0, 8],
-      qp_context: [8, 8],
-      pd: [16, 8],
-      send_cq: [24, 8],
-      recv_cq: [32, 8],
-      srq: [40, 8],
-      handle: [48, 4],
-      qp_num: [52, 4],
-      state: [56, 4],
-      qp_type: [60, 4],
-    },
-  },
+  ibv_qp: { size: 160, fields: { handle: [48, 4], qp_num: [52, 4] } },
   ibv_qp_init_attr: {
     size: 64,
     fields: {
-      qp_context: [0, 8],
       send_cq: [8, 8],
       recv_cq: [16, 8],
       srq: [24, 8],
@@ -171,25 +102,12 @@ export const LAYOUTS = {
     size: 144,
     fields: {
       qp_state: [0, 4],
-      cur_qp_state: [4, 4],
       qp_access_flags: [32, 4],
-      'cap.max_send_wr': [36, 4],
-      'cap.max_recv_wr': [40, 4],
-      'cap.max_send_sge': [44, 4],
-      'cap.max_recv_sge': [48, 4],
-      'cap.max_inline_data': [52, 4],
       max_rd_atomic: [126, 1],
       max_dest_rd_atomic: [127, 1],
     },
   },
-  ibv_sge: {
-    size: 16,
-    fields: {
-      addr: [0, 8],
-      length: [8, 4],
-      lkey: [12, 4],
-    },
-  },
+  ibv_sge: { size: 16, fields: { addr: [0, 8], length: [8, 4], lkey: [12, 4] } },
   ibv_send_wr: {
     size: 128,
     fields: {
@@ -206,12 +124,6 @@ export const LAYOUTS = {
       'wr.atomic.compare_add': [48, 8],
       'wr.atomic.swap': [56, 8],
       'wr.atomic.rkey': [64, 4],
-      'bind_mw.mw': [80, 8],
-      'bind_mw.rkey': [88, 4],
-      'bind_mw.bind_info.mr': [96, 8],
-      'bind_mw.bind_info.addr': [104, 8],
-      'bind_mw.bind_info.length': [112, 8],
-      'bind_mw.bind_info.mw_access_flags': [120, 4],
     },
   },
   ibv_recv_wr: {
@@ -229,40 +141,20 @@ export const LAYOUTS = {
       wr_id: [0, 8],
       status: [8, 4],
       opcode: [12, 4],
-      vendor_err: [16, 4],
       byte_len: [20, 4],
       imm_data: [24, 4],
       qp_num: [28, 4],
-      src_qp: [32, 4],
       wc_flags: [36, 4],
     },
   },
-  ibv_async_event: {
-    size: 16,
-    fields: {
-      element: [0, 8],
-      event_type: [8, 4],
-    },
-  },
-  rdma_event_channel: {
-    size: 4,
-    fields: {
-      fd: [0, 4],
-    },
-  },
+  ibv_async_event: { size: 16, fields: { element: [0, 8], event_type: [8, 4] } },
+  rdma_event_channel: { size: 4, fields: { fd: [0, 4] } },
   rdma_cm_id: {
     size: 416,
     fields: {
       verbs: [0, 8],
-      channel: [8, 8],
-      context: [16, 8],
-      qp: [24, 8],
       'route.addr.src_storage': [32, 128],
       'route.addr.dst_storage': [160, 128],
-      ps: [344, 4],
-      port_num: [348, 1],
-      pd: [400, 8],
-      qp_type: [408, 4],
     },
   },
   rdma_cm_event: {
@@ -276,7 +168,6 @@ export const LAYOUTS = {
       'param.conn.private_data_len': [32, 1],
       'param.conn.responder_resources': [33, 1],
       'param.conn.initiator_depth': [34, 1],
-      'param.conn.qp_num': [40, 4],
     },
   },
   rdma_conn_param: {
@@ -286,28 +177,17 @@ export const LAYOUTS = {
       private_data_len: [8, 1],
       responder_resources: [9, 1],
       initiator_depth: [10, 1],
-      flow_control: [11, 1],
-      retry_count: [12, 1],
-      rnr_retry_count: [13, 1],
       srq: [14, 1],
       qp_num: [16, 4],
     },
   },
-  sockaddr_in: {
-    size: 16,
-    fields: {
-      sin_family: [0, 2],
-      sin_port: [2, 2],
-      sin_addr: [4, 4],
-    },
-  },
+  sockaddr_in: { size: 16, fields: { sin_family: [0, 2], sin_port: [2, 2], sin_addr: [4, 4] } },
   sockaddr_in6: {
     size: 28,
     fields: {
       sin6_family: [0, 2],
       sin6_port: [2, 2],
       sin6_addr: [8, 16],
-      sin6_scope_id: [24, 4],
     },
   },
 } as const satisfies Record<string, StructLayout>;

@@ -153,20 +153,19 @@ function fileOf(name: string): LibraryFile {
   return { path, version: /\.so\.(\d+(?:\.\d+)+)$/.exec(path)?.[1] };
 }
 
+/** The error in errno, of a call that failed. */
+export function lastFailure(call: string, subject: string): NativeError {
+  return callFailure(call, subject, lastErrno());
+}
+
 /** Throws the error in errno unless `result` is 0: for calls that return -1 and set errno. */
 export function checkErrno(call: string, subject: string, result: number): void {
-  if (result !== 0) throw callFailure(call, subject, lastErrno());
+  if (result !== 0) throw lastFailure(call, subject);
 }
 
 /** Throws unless `result` is 0: for calls that return an errno number, of either sign. */
 export function checkResult(call: string, subject: string, result: number): void {
   if (result !== 0) throw callFailure(call, subject, result);
-}
-
-/** Returns the pointer, or throws the error in errno if it is NULL. */
-export function checkPointer(call: string, subject: string, pointer: number): number {
-  if (pointer === 0) throw callFailure(call, subject, lastErrno());
-  return pointer;
 }
 
 /** Calls that may occupy libuv's four threads at once; file and name operations need some, too. */

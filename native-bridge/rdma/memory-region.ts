@@ -18,10 +18,8 @@ import * as threads from 'node:worker_threads';
 import { ACCESS_MASK, Access } from '#contract/verbs/enums';
 import { addressOf, lastErrno, SystemCallError } from '../libc/libc.ts';
 import { SharedMemory } from '../libc/shared-memory.ts';
-import { callFailure, NativeError, unsupported } from './errors.ts';
-import { checkResult } from './libraries.ts';
-import { NativeObject } from './native-object.ts';
-import type { OpenPD } from './open-device.ts';
+import { callFailure, invalid, NativeError, unsupported } from './errors.ts';
+import { NativeDeviceObject } from './open-device.ts';
 import { peek } from './struct-block.ts';
 
 const ADDRESS_END = 1n << 64n;
@@ -34,7 +32,7 @@ const pageMemory = new WeakMap<ArrayBufferLike, { memory: SharedMemory; regions:
 /** New zeroed, page-aligned memory; freed with the last region in it, or by `releasePages`. */
 export function allocatePages(lengthBytes: number): Uint8Array {
   if (!Number.isSafeInteger(lengthBytes) || lengthBytes < 1) {
-    throw new NativeError('refused', 'EINVAL', 'region length must be at least 1 byte');
+    throw invalid('region length must be at least 1 byte');
   }
   try {
     const memory = SharedMemory.create('iwarpd-native', lengthBytes);
@@ -54,7 +52,7 @@ export function releasePages(bytes: Uint8Array): void {
   if (pages?.regions === 0) pages.memory.release();
 }
 
-export class NativeMR extends NativeObject {
+export class NativeMR extends NativeDeviceObject {
   readonly buffer: Uint8Array;
   /** Address of the first byte, for elements of work requests. */
   readonly address: number;
@@ -62,18 +60,21 @@ export class NativeMR extends NativeObject {
   readonly iova: bigint;
   readonly lkey: number;
   readonly rkey: number;
-  readonly #pd: OpenPD;
 
   /** `iova` undefined: peers use this process's addresses. */
-  constructor(pd: OpenPD, buffer: Uint8Array, access: number, iova: bigint | undefined) {
+  constructor(
+    pd: NativeDeviceObject,
+    buffer: Uint8Array,
+    access: number,
+    iova: bigint | undefined,
+  ) {
     assertRegistrable(pd, buffer, access, iova);
     const address = pinnedAddress(buffer);
     const first = iova ?? ((access & Access.zeroBased) === 0 ? BigInt(address) : 0n);
     const { verbs } = pd.device.libraries;
     const pointer = verbs.ibv_reg_mr_iova(pd.pointer, address, buffer.length, first, access);
     if (pointer === 0) throw registrationFailure(pd, buffer.length, lastErrno());
-    super(`the memory region of ${pd.device.info.name}`, pointer, [pd]);
-    this.#pd = pd;
+    super(pd.device, 'memory region', pointer, [pd]);
     this.buffer = buffer;
     this.address = address;
     this.iova = first;
@@ -84,11 +85,7 @@ export class NativeMR extends NativeObject {
   }
 
   protected override destroy(pointer: number): void {
-    checkResult(
-      'ibv_dereg_mr',
-      this.subject,
-      this.#pd.device.libraries.verbs.ibv_dereg_mr(pointer),
-    );
+    this.call('ibv_dereg_mr', pointer);
     const pages = pageMemory.get(this.buffer.buffer);
     if (pages === undefined) return;
     pages.regions -= 1;
@@ -97,7 +94,11 @@ export class NativeMR extends NativeObject {
 }
 
 /** Why bytes were not registered: distinguishes a limit on locked memory from a lack of memory. */
-function registrationFailure(pd: OpenPD, lengthBytes: number, errno: number): NativeError {
+function registrationFailure(
+  pd: NativeDeviceObject,
+  lengthBytes: number,
+  errno: number,
+): NativeError {
   const subject = `${lengthBytes} bytes at ${pd.device.info.name}`;
   const limit = statusNumber('/proc/self/limits', /^Max locked memory +(\d+)/m);
   const pinned = statusNumber('/proc/self/status', /^VmPin:\s+(\d+)/m) ?? 0;
@@ -115,25 +116,22 @@ function statusNumber(path: string, pattern: RegExp): number | undefined {
 }
 
 function assertRegistrable(
-  pd: OpenPD,
+  pd: NativeDeviceObject,
   buffer: Uint8Array,
   access: number,
   iova: bigint | undefined,
 ): void {
-  const refuse = (text: string): never => {
-    throw new NativeError('refused', 'EINVAL', text);
-  };
   const { name } = pd.device.info;
   const { traits } = pd.device;
   // Also true for a detached buffer.
-  if (buffer.length === 0) refuse('region length must be at least 1 byte');
-  if (isResizable(buffer.buffer)) refuse('a resizable buffer cannot be registered');
-  if ((access & ~ACCESS_MASK) !== 0) refuse('unknown access bits');
+  if (buffer.length === 0) throw invalid('region length must be at least 1 byte');
+  if (isResizable(buffer.buffer)) throw invalid('a resizable buffer cannot be registered');
+  if ((access & ~ACCESS_MASK) !== 0) throw invalid('unknown access bits');
   if ((access & REMOTE_CHANGES) !== 0 && (access & Access.localWrite) === 0) {
-    refuse('remote write and remote atomic need local write');
+    throw invalid('remote write and remote atomic need local write');
   }
   if (iova !== undefined && (iova < 0n || iova + BigInt(buffer.length) > ADDRESS_END)) {
-    refuse(`${buffer.length} bytes at ${iova} exceed the 64-bit address space`);
+    throw invalid(`${buffer.length} bytes at ${iova} exceed the 64-bit address space`);
   }
   if ((access & Access.zeroBased) !== 0 && !traits.zeroBased) {
     throw unsupported(name, 'zero-based regions');

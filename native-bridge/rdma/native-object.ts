@@ -50,7 +50,7 @@ export abstract class NativeObject {
       this.destroy(this.#pointer);
     } finally {
       for (const parent of this.#parents) parent.#children.delete(this);
-      this.released();
+      this.released(this.#pointer);
     }
   }
 
@@ -85,11 +85,11 @@ export abstract class NativeObject {
       await destroy(this.#pointer);
     } finally {
       for (const parent of this.#parents) parent.#children.delete(this);
-      this.released();
+      this.released(this.#pointer);
     }
   }
 
   protected abstract destroy(pointer: number): void;
   /** The object is gone: drops references to it. */
-  protected released(): void {}
+  protected released(_pointer: number): void {}
 }

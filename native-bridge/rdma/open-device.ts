@@ -1,9 +1,9 @@
-/** An opened device as used by the objects made from it. */
+/** An opened device as used by the objects made from it, and what these have in common. */
 import type { DeviceAttributes } from '#contract/verbs/attributes';
 import type { NativeDeviceInfo } from './device-list.ts';
 import type { DeviceTraits } from './device-traits.ts';
-import type { Libraries } from './libraries.ts';
-import type { NativeObject } from './native-object.ts';
+import { checkResult, type Libraries, lastFailure } from './libraries.ts';
+import { NativeObject } from './native-object.ts';
 
 /** The verbs that are inline in the headers: called through the context's pointers. */
 export interface HotVerbs {
@@ -25,7 +25,40 @@ export interface OpenNativeDevice extends NativeObject {
   readonly objects: Map<number, NativeObject>;
 }
 
-/** Services of a protection domain for its objects. */
-export interface OpenPD extends NativeObject {
+type VerbsCall = keyof Libraries['verbs'];
+
+/** Creates an object in the library and returns its pointer. Throws the error in errno. */
+export function create(
+  { libraries, subject }: OpenNativeDevice,
+  call: VerbsCall,
+  ...parameters: number[]
+): number {
+  const pointer = libraries.verbs[call](...parameters);
+  if (pointer === 0) throw lastFailure(call, subject);
+  return pointer;
+}
+
+/** An object made from a device. `name`: for messages. */
+export abstract class NativeDeviceObject extends NativeObject {
   readonly device: OpenNativeDevice;
+
+  constructor(
+    device: OpenNativeDevice,
+    name: string,
+    pointer: number,
+    parents: readonly NativeObject[] = [device],
+  ) {
+    super(`the ${name} of ${device.info.name}`, pointer, parents);
+    this.device = device;
+    device.objects.set(pointer, this);
+  }
+
+  /** Calls the library. Throws the errno number that it returns. */
+  protected call(call: VerbsCall, ...parameters: number[]): void {
+    checkResult(call, this.subject, this.device.libraries.verbs[call](...parameters));
+  }
+
+  protected override released(pointer: number): void {
+    this.device.objects.delete(pointer);
+  }
 }

@@ -1,19 +1,12 @@
 /** Protection domains, which create regions and queues. */
-import { checkPointer, checkResult } from './libraries.ts';
 import { allocatePages, NativeMR, releasePages } from './memory-region.ts';
-import { NativeObject } from './native-object.ts';
-import type { OpenNativeDevice, OpenPD } from './open-device.ts';
+import { create, NativeDeviceObject, type OpenNativeDevice } from './open-device.ts';
 import { NativeQP, type NativeQPInit } from './queue-pair.ts';
 import { NativeSRQ, type NativeSRQInit } from './shared-receive-queue.ts';
 
-export class NativePD extends NativeObject implements OpenPD {
-  readonly device: OpenNativeDevice;
-
+export class NativePD extends NativeDeviceObject {
   constructor(device: OpenNativeDevice) {
-    const pointer = device.libraries.verbs.ibv_alloc_pd(device.pointer);
-    checkPointer('ibv_alloc_pd', device.subject, pointer);
-    super(`the protection domain of ${device.info.name}`, pointer, [device]);
-    this.device = device;
+    super(device, 'protection domain', create(device, 'ibv_alloc_pd', device.pointer));
   }
 
   /**
@@ -48,10 +41,6 @@ export class NativePD extends NativeObject implements OpenPD {
   }
 
   protected override destroy(pointer: number): void {
-    checkResult(
-      'ibv_dealloc_pd',
-      this.subject,
-      this.device.libraries.verbs.ibv_dealloc_pd(pointer),
-    );
+    this.call('ibv_dealloc_pd', pointer);
   }
 }

@@ -5,11 +5,10 @@ import { sendRefusal } from '#contract/verbs/post-refusal';
 import type { QPAttributes } from '#contract/verbs/qp-attributes';
 import type { RecvWR, SendFields } from '#contract/verbs/work-request';
 import type { NativeCQ } from './completion-queue.ts';
-import { NativeError } from './errors.ts';
+import { invalid, type NativeError } from './errors.ts';
 import { CONSTANTS } from './layouts.ts';
-import { checkPointer, checkResult } from './libraries.ts';
-import { NativeObject } from './native-object.ts';
-import type { OpenPD } from './open-device.ts';
+import type { NativeObject } from './native-object.ts';
+import { create, NativeDeviceObject } from './open-device.ts';
 import { postError, receivePostError } from './post-error.ts';
 import type { NativeSRQ } from './shared-receive-queue.ts';
 import { peek, StructBlock } from './struct-block.ts';
@@ -45,8 +44,7 @@ const QUERY_MASK =
   CONSTANTS.IBV_QP_CAP;
 
 /** A reliable-connected queue pair. */
-export class NativeQP extends NativeObject {
-  readonly pd: OpenPD;
+export class NativeQP extends NativeDeviceObject {
   readonly sendCQ: NativeCQ;
   readonly recvCQ: NativeCQ;
   readonly srq: NativeSRQ | undefined;
@@ -56,9 +54,8 @@ export class NativeQP extends NativeObject {
   readonly capabilities: QPCapabilities;
   readonly sqSigAll: boolean;
   readonly #limits: PostLimits;
-  readonly #address: number;
 
-  constructor(pd: OpenPD, init: NativeQPInit) {
+  constructor(pd: NativeDeviceObject, init: NativeQPInit) {
     const { device } = pd;
     assertFits(pd, init);
     const raw = new StructBlock('ibv_qp_init_attr')
@@ -72,12 +69,10 @@ export class NativeQP extends NativeObject {
       .set('cap.max_inline_data', init.maxInlineData)
       .set('qp_type', CONSTANTS.IBV_QPT_RC)
       .set('sq_sig_all', init.sqSigAll ? 1 : 0);
-    const pointer = device.libraries.verbs.ibv_create_qp(pd.pointer, raw.address);
-    checkPointer('ibv_create_qp', device.subject, pointer);
+    const pointer = create(device, 'ibv_create_qp', pd.pointer, raw.address);
     const parents: NativeObject[] = [pd, init.sendCQ, init.recvCQ];
     if (init.srq !== undefined) parents.push(init.srq);
-    super(`the queue pair of ${device.info.name}`, pointer, parents);
-    this.pd = pd;
+    super(device, 'queue pair', pointer, parents);
     this.sendCQ = init.sendCQ;
     this.recvCQ = init.recvCQ;
     this.srq = init.srq;
@@ -100,8 +95,6 @@ export class NativeQP extends NativeObject {
       maxSgeRead: Math.min(init.maxSendSge, device.attributes.maxSgeRd),
       maxInline: Math.min(this.capabilities.maxInlineData, INLINE_LIMIT),
     };
-    this.#address = pointer;
-    device.objects.set(pointer, this);
   }
 
   /**
@@ -110,8 +103,7 @@ export class NativeQP extends NativeObject {
    */
   postSend(requests: readonly SendFields[]): void {
     const queue = this.pointer;
-    const { hot } = this.pd.device;
-    const outcome = postSends(requests, this.#limits, hot.postSend, queue);
+    const outcome = postSends(requests, this.#limits, this.device.hot.postSend, queue);
     if (outcome.posted < requests.length || outcome.errno !== 0)
       throw this.#sendRefusal(outcome, requests);
   }
@@ -133,8 +125,7 @@ export class NativeQP extends NativeObject {
   postRecv(requests: readonly RecvWR[]): void {
     const queue = this.pointer;
     if (this.srq !== undefined) throw this.#hasSRQ();
-    const { hot } = this.pd.device;
-    const outcome = postReceives(requests, this.#limits, hot.postRecv, queue);
+    const outcome = postReceives(requests, this.#limits, this.device.hot.postRecv, queue);
     if (outcome.posted < requests.length || outcome.errno !== 0)
       throw this.#receiveRefusal(outcome, requests);
   }
@@ -147,25 +138,15 @@ export class NativeQP extends NativeObject {
 
   /** `ibv_modify_qp`, with the connection manager's attributes. */
   applyAttributes(attributes: StructBlock<'ibv_qp_attr'>, mask: number): void {
-    const { verbs } = this.pd.device.libraries;
-    checkResult(
-      'ibv_modify_qp',
-      this.subject,
-      verbs.ibv_modify_qp(this.pointer, attributes.address, mask),
-    );
+    this.call('ibv_modify_qp', this.pointer, attributes.address, mask);
   }
 
   /** Returns state, sizes and read depths. */
   query(): QPAttributes {
     const raw = new StructBlock('ibv_qp_attr');
     const init = new StructBlock('ibv_qp_init_attr');
-    const { verbs } = this.pd.device.libraries;
-    checkResult(
-      'ibv_query_qp',
-      this.subject,
-      verbs.ibv_query_qp(this.pointer, raw.address, QUERY_MASK, init.address),
-    );
-    const { swapsDepths } = this.pd.device.traits;
+    this.call('ibv_query_qp', this.pointer, raw.address, QUERY_MASK, init.address);
+    const { swapsDepths } = this.device.traits;
     return {
       state: raw.get('qp_state') as QPState,
       capabilities: this.capabilities,
@@ -177,41 +158,28 @@ export class NativeQP extends NativeObject {
   }
 
   protected override destroy(pointer: number): void {
-    checkResult(
-      'ibv_destroy_qp',
-      this.subject,
-      this.pd.device.libraries.verbs.ibv_destroy_qp(pointer),
-    );
-  }
-
-  protected override released(): void {
-    this.pd.device.objects.delete(this.#address);
+    this.call('ibv_destroy_qp', pointer);
   }
 
   #sendRefusal(outcome: PostOutcome, requests: readonly SendFields[]): NativeError {
-    const { info } = this.pd.device;
+    const { info } = this.device;
     const { maxSendSge, maxSgeRead, maxInline } = this.#limits;
     const limits = { maxSge: maxSendSge, maxReadSge: maxSgeRead, maxInline };
     return postError(outcome, requests, info.name, (wr, code) => sendRefusal(wr, code, limits));
   }
 
   #receiveRefusal(outcome: PostOutcome, requests: readonly RecvWR[]): NativeError {
-    return receivePostError(outcome, requests, this.pd.device.info.name, this.#limits.maxRecvSge);
+    return receivePostError(outcome, requests, this.device.info.name, this.#limits.maxRecvSge);
   }
 
   #hasSRQ(): NativeError {
-    return new NativeError(
-      'refused',
-      'EINVAL',
-      `${this.subject} receives from its SRQ: post there`,
-      0,
-    );
+    return invalid(`${this.subject} receives from its SRQ: post there`, 0);
   }
 }
 
-function assertFits(pd: OpenPD, init: NativeQPInit): void {
+function assertFits(pd: NativeDeviceObject, init: NativeQPInit): void {
   const { attributes: device, traits } = pd.device;
-  const sameDevice = [init.sendCQ, init.recvCQ, init.srq?.pd].every(
+  const sameDevice = [init.sendCQ, init.recvCQ, init.srq].every(
     (part) => part === undefined || part.device === pd.device,
   );
   const fits =
@@ -223,7 +191,7 @@ function assertFits(pd: OpenPD, init: NativeQPInit): void {
     isCount(init.maxInlineData, Math.min(traits.maxInline, INLINE_LIMIT));
   if (!fits) {
     const text = `${pd.device.subject} cannot create this queue pair, or one of its objects belongs to another context`;
-    throw new NativeError('refused', 'EINVAL', text);
+    throw invalid(text);
   }
 }
 

@@ -1,7 +1,7 @@
 /** Converts socket addresses between text and port, and C's sockaddr. */
 import type { SocketAddress } from '#contract/verbs/provider';
 import { libc } from '../libc/libc.ts';
-import { NativeError } from './errors.ts';
+import { invalid } from './errors.ts';
 import { fieldOf, sizeOf } from './layouts.ts';
 import { Block } from './struct-block.ts';
 
@@ -27,9 +27,8 @@ const [IPV6_OFFSET] = fieldOf('sockaddr_in6', 'sin6_addr');
 /** A sockaddr for the library. Throws EINVAL for an invalid address or port. */
 export function toSockaddr({ address, port }: SocketAddress): Block {
   const block = new Block(sizeOf('sockaddr_in6'));
-  if (!Number.isInteger(port) || port < 0 || port > PORT_MAX) {
-    throw new NativeError('refused', 'EINVAL', `${port} is not a port`);
-  }
+  if (!Number.isInteger(port) || port < 0 || port > PORT_MAX)
+    throw invalid(`${port} is not a port`);
   block.view.setUint16(PORT_OFFSET, port);
   for (const [family, offset] of [
     [AF_INET, IPV4_OFFSET],
@@ -40,7 +39,7 @@ export function toSockaddr({ address, port }: SocketAddress): Block {
       return block;
     }
   }
-  throw new NativeError('refused', 'EINVAL', `${address} is not an IP address`);
+  throw invalid(`${address} is not an IP address`);
 }
 
 /** The address in a sockaddr of the library; undefined if it is unset. */

@@ -46,11 +46,6 @@ export class StructBlock<S extends StructName> extends Block {
     this.#struct = struct;
   }
 
-  clear(): this {
-    this.bytes.fill(0);
-    return this;
-  }
-
   load(address: number): this {
     memcpy(this.address, address, LAYOUTS[this.#struct].size);
     return this;

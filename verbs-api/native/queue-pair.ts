@@ -9,23 +9,25 @@ import { isIdle, qpAction, qpStateName } from '#contract/verbs/qp-state';
 import { checkCall } from '#contract/verbs/signatures';
 import type { RecvWR, SendFields, SendWR } from '#contract/verbs/work-request';
 import { NativeError, unsupported } from '#native-bridge/rdma/errors';
-import type { NativePD } from '#native-bridge/rdma/protection-domain';
 import type { NativeQP } from '#native-bridge/rdma/queue-pair';
 import { TeardownRank } from '../client/lifetime.ts';
 import { RdmaCQ } from './completion-queue.ts';
-import type { DeviceScope, FlushingQueuePair } from './device-scope.ts';
+import {
+  DeviceObject,
+  type DeviceScope,
+  type FlushingQueuePair,
+  type NativeDomain,
+} from './device-scope.ts';
 import { HeldSends } from './held-sends.ts';
-import { OwnedObject } from './owned-object.ts';
 import { listOf } from './posting.ts';
 import { RdmaSRQ } from './shared-receive-queue.ts';
 
-export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
+export class RdmaQP extends DeviceObject implements QP, FlushingQueuePair {
   readonly pd: PD;
   readonly type = QPType.rc;
   readonly native: NativeQP;
   readonly sendCQ: CQ;
   readonly recvCQ: CQ;
-  readonly #scope: DeviceScope;
   readonly #sendQueue: RdmaCQ;
   readonly #recvQueue: RdmaCQ;
   /** Derived from requests and connection events: drivers do not distinguish RESET from INIT. */
@@ -33,17 +35,17 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
   #connected = false;
   readonly #held = new HeldSends();
 
-  constructor(pd: PD, scope: DeviceScope, nativePD: NativePD, init: QPInit) {
-    super(scope.presence, 'queue pair');
+  constructor(pd: NativeDomain, init: QPInit) {
+    const { scope } = pd;
+    super(scope, 'queue pair');
     const { sendCQ, recvCQ, srq, type = QPType.rc } = init;
     if (type !== QPType.rc) throw lacking(scope, 'queue pairs of a type other than RC');
     this.pd = pd;
     this.sendCQ = sendCQ;
     this.recvCQ = recvCQ;
-    this.#scope = scope;
     this.#sendQueue = ownCQ(sendCQ);
     this.#recvQueue = ownCQ(recvCQ);
-    this.native = nativePD.createQP({
+    this.native = pd.native.createQP({
       sendCQ: this.#sendQueue.native,
       recvCQ: this.#recvQueue.native,
       srq: srq === undefined ? undefined : nativeSRQ(srq),
@@ -99,14 +101,14 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     this.assertUsable();
     const { state, ...rest } = attributes;
     if (state === undefined || Object.values(rest).some((value) => value !== undefined)) {
-      throw lacking(this.#scope, 'attributes of a queue pair beside its state');
+      throw lacking(this.scope, 'attributes of a queue pair beside its state');
     }
     const current = this.#currentState();
     // Checked here, since drivers accept more (siw any) and then are in states that no connection leads to.
     if (qpAction(current, state) === undefined) {
       throw invalid(`a QP cannot go from ${qpStateName(current)} to ${qpStateName(state)}`);
     }
-    const { info, traits } = this.native.pd.device;
+    const { info, traits } = this.native.device;
     if (state === QPState.RESET && !isIdle(current) && !traits.resets) {
       throw unsupported(
         info.name,
@@ -129,13 +131,13 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
   async attachMcast(gid: string): Promise<void> {
     checkCall.attachMcast(gid);
     this.assertUsable();
-    throw lacking(this.#scope, 'multicast groups');
+    throw lacking(this.scope, 'multicast groups');
   }
 
   async detachMcast(gid: string): Promise<void> {
     checkCall.detachMcast(gid);
     this.assertUsable();
-    throw lacking(this.#scope, 'multicast groups');
+    throw lacking(this.scope, 'multicast groups');
   }
 
   noteFlushing(): void {
@@ -172,13 +174,10 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
     }
   }
 
-  protected override destroy(): void {
-    this.native.dispose();
-  }
-
   protected override released(): void {
-    if (this.#scope.queuePairs.get(this.qpNum) === this) this.#scope.queuePairs.delete(this.qpNum);
-    this.#scope.remove(this);
+    const { queuePairs } = this.scope;
+    if (queuePairs.get(this.qpNum) === this) queuePairs.delete(this.qpNum);
+    super.released();
   }
 
   /** Not connected yet: sends wait for the connection. */
@@ -202,7 +201,7 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
       this.native.postSend(requests);
     } catch (error) {
       const ended = error instanceof NativeError && error.code === 'ENOTCONN';
-      if (!ended || this.native.pd.device.traits.flushesLatePosts) throw error;
+      if (!ended || this.native.device.traits.flushesLatePosts) throw error;
       this.#state = QPState.ERR;
       this.#flushSends(requests.slice(error.badIndex ?? 0));
     }
@@ -210,7 +209,7 @@ export class RdmaQP extends OwnedObject implements QP, FlushingQueuePair {
 
   /** Posts are flushed here, since the device does not flush them. */
   get #flushesHere(): boolean {
-    return this.#state === QPState.ERR && !this.native.pd.device.traits.flushesLatePosts;
+    return this.#state === QPState.ERR && !this.native.device.traits.flushesLatePosts;
   }
 
   #flushSends(requests: readonly SendFields[]): void {

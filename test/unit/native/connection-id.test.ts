@@ -36,7 +36,7 @@ function makeQP(): RdmaQP {
   const note = () => {};
   return Object.create(RdmaQP.prototype, {
     pd: { value: { context: { provider: PROVIDER } } },
-    native: { value: { pd: { device } } },
+    native: { value: { device } },
     assertUsable: { value: () => presence.assertPresent() },
     connected: { value: false },
     state: { value: QPState.INIT },

@@ -133,7 +133,6 @@ describe('structs', () => {
     const copy = new StructBlock('ibv_qp_init_attr').load(block.address);
     expect(copy.get('qp_type')).toBe(2);
     expect(copyOut(block.address + 32, 1)).toEqual(Uint8Array.of(5));
-    expect(block.clear().get('send_cq')).toBe(0);
   });
 
   it('preserve negative numbers and texts', () => {
