@@ -4,7 +4,8 @@
  */
 import { performance } from 'node:perf_hooks';
 import { hostSystem } from '../host/links/system.ts';
-import type { Association, AssociationUser, MessageKind } from '../host/sctp/association.ts';
+import type { Association, MessageKind } from '../host/sctp/association.ts';
+import { NO_USER } from '../host/sctp/socket-association.ts';
 import { UsrsctpTransport } from '../host/sctp/usrsctp-transport.ts';
 import { serveCalls } from './channel.ts';
 
@@ -12,14 +13,6 @@ const OPTIONS = { adaptation: 1, streamCount: 1 };
 const KIND: MessageKind = { payloadProtocol: 16, unordered: true, acknowledgeAtOnce: false };
 
 const transport = new UsrsctpTransport(hostSystem().clock);
-const SILENT: AssociationUser = {
-  handleMessage: () => {},
-  handleWritable: () => {},
-  handleAcknowledged: () => {},
-  handlePathChanged: () => {},
-  handlePeerShutdown: () => {},
-  handleEnded: () => {},
-};
 
 let received: Promise<number> | undefined;
 
@@ -31,7 +24,7 @@ const methods = {
       port.listen((association) => {
         let bytes = 0;
         association.user = {
-          ...SILENT,
+          ...NO_USER,
           handleMessage: (_streamId, _protocol, _unordered, message) => {
             bytes += message.length;
           },
@@ -87,7 +80,7 @@ function send(association: Association, totalBytes: number, done: (seconds: numb
     }
   };
   association.user = {
-    ...SILENT,
+    ...NO_USER,
     handleWritable: pump,
     handleAcknowledged: () => {
       if (left > 0) return;

@@ -17,7 +17,7 @@ export class ReceiveArea {
   }
 }
 
-/** Information about the last message. */
+/** Information about the last message received by any socket. */
 export interface ReceivedFacts {
   readonly isNotification: boolean;
   /** False for a part of a message without its end. */
@@ -49,6 +49,40 @@ export type SctpEvent =
     }
   | { readonly type: 'adaptation'; readonly value: number }
   | { readonly type: 'shutdown' | 'partial-delivery' | 'dry' | 'other' };
+
+/** The socket of an association. No call blocks. */
+export interface AssociationSocket {
+  /** Sends a whole message. Returns its length or a negative errno; EAGAIN without room. */
+  send(streamId: number, kind: SctpMessageKind, bytes: Uint8Array): number;
+  /**
+   * Receives a message, a part of one, or a notification into `area` from `start` on. Returns its length, 0
+   * at the end, or a negative errno.
+   */
+  receive(area: ReceiveArea, start: number): number;
+  /** Facts about the last `receive`. */
+  readonly received: ReceivedFacts;
+  /** Reads the notification of `length` bytes at the start of `area`. */
+  readEvent(area: ReceiveArea, length: number): SctpEvent;
+  /** True if there is room for a message. */
+  readonly writable: boolean;
+  /** Unacknowledged messages, sent or queued. */
+  readonly unacknowledged: number;
+  /** Sends SHUTDOWN after everything else. */
+  shutdown(): void;
+  /** Sends ABORT, if there is an association, and closes. */
+  abort(): void;
+  close(): void;
+}
+
+/** Options of a new socket; accepted sockets inherit them. */
+export interface AssociationOptions {
+  readonly adaptation: number;
+  /** Requested in each direction. */
+  readonly streamCount: number;
+  /** Bytes of unacknowledged messages, and of received messages that are not yet read. */
+  readonly sendBytes: number;
+  readonly receiveBytes: number;
+}
 
 interface EventNumbers {
   readonly association: number;

@@ -24,6 +24,8 @@ import {
 } from './internet-socket.ts';
 import { addressOf, checked, lastErrno, libc, SystemCallError } from './libc.ts';
 import {
+  type AssociationOptions,
+  type AssociationSocket,
   type ReceiveArea,
   type ReceivedFacts,
   readEvent,
@@ -123,14 +125,7 @@ const MemoryInfo = { bytes: 36, unacknowledged: 20 } as const;
 const Message = { bytes: 56, vector: 16, vectorCount: 24, control: 32, controlBytes: 40 } as const;
 const VECTOR_BYTES = 16;
 
-/** Options of a new socket; accepted sockets inherit them. */
-export interface SctpSocketOptions {
-  readonly adaptation: number;
-  /** Requested in each direction. */
-  readonly streamCount: number;
-  /** Bytes of unacknowledged messages, and of received messages that are not yet read. */
-  readonly sendBytes: number;
-  readonly receiveBytes: number;
+export interface SctpSocketOptions extends AssociationOptions {
   /** The UDP port of peers for SCTP in UDP (RFC 6951), if the kernel supports that. */
   readonly remoteUdpPort: number | undefined;
   readonly timing: SctpTiming;
@@ -217,7 +212,7 @@ interface AcceptedSocket {
   readonly port: number;
 }
 
-export class SctpSocket {
+export class SctpSocket implements AssociationSocket {
   readonly fd: number;
   /** The stream of messages without a control message; -1: unknown. */
   #defaultStream = -1;
@@ -285,7 +280,6 @@ export class SctpSocket {
     if (result < 0 && lastErrno() !== EINPROGRESS) checked('connect', result, address);
   }
 
-  /** Sends a whole message. Returns its length or a negative errno; EAGAIN without room. */
   send(streamId: number, kind: SctpMessageKind, bytes: Uint8Array): number {
     const sent = this.#send(streamId, kind, bytes);
     if (sent !== -EMSGSIZE) return sent;
@@ -309,22 +303,16 @@ export class SctpSocket {
     return was;
   }
 
-  /**
-   * Receives a message, or a part of one, or a notification, into `area` from `start` on. Returns its
-   * length, 0 at the end, or a negative errno.
-   */
   receive(area: ReceiveArea, start: number): number {
     incoming.aim(area.address + start, area.bytes.length - start);
     const length = recvmsg(this.fd, incoming.bytes, MSG_DONTWAIT_NOSIGNAL);
     return length < 0 ? -lastErrno() : length;
   }
 
-  /** Information about the last `receive` of any socket. */
   get received(): ReceivedFacts {
     return received;
   }
 
-  /** Reads the notification of `length` bytes at the start of `area`. */
   readEvent(area: ReceiveArea, length: number): SctpEvent {
     const event = readEvent(area, length, Notification);
     if (event.type !== 'association' || event.state !== 'cannot-start') return event;
@@ -358,12 +346,10 @@ export class SctpSocket {
     return value?.getUint16(UdpEncapsulation.port) || undefined;
   }
 
-  /** Sends SHUTDOWN after all sent data. */
   shutdown(): void {
     shutdown(this.fd, SHUT_WR);
   }
 
-  /** Aborts the association, if there is one, and closes. */
   abort(): void {
     setOptionBytes(this.fd, SOL_SOCKET, SO_LINGER, LINGER_NONE);
     this.close();

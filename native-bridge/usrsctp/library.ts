@@ -83,64 +83,11 @@ const SIGNATURES = {
     'int64_t usrsctp_recvv(uint64_t socket, uint64_t bytes, size_t length, void *from, void *fromBytes, void *info, void *infoBytes, void *infoType, void *flags)',
 } as const;
 
-type Bytes = Uint8Array;
+/** Takes numbers, also for sockets, addresses in memory and tokens of paths; bytes; function pointers. */
+type Call = (...parameters: readonly unknown[]) => number;
 
-/** The loaded library. Sockets, addresses in memory and tokens of paths are numbers. */
-export interface Usrsctp {
-  init_nothreads(port: number, output: unknown, debug: null): void;
-  enable_crc32c_offload(): void;
-  register_address(token: number): void;
-  deregister_address(token: number): void;
-  conninput(token: number, packet: number, length: number, ecnBits: number): void;
-  handle_timers(elapsedMs: number): void;
-  socket(
-    ...call: readonly [
-      domain: number,
-      type: number,
-      protocol: number,
-      receive: null,
-      send: null,
-      threshold: number,
-      user: null,
-    ]
-  ): number;
-  setsockopt(socket: number, level: number, name: number, value: Bytes, length: number): number;
-  getsockopt(socket: number, level: number, name: number, value: Bytes, length: Bytes): number;
-  set_non_blocking(socket: number, on: number): number;
-  set_upcall(socket: number, upcall: unknown, argument: number): number;
-  get_events(socket: number): number;
-  bind(socket: number, address: Bytes, length: number): number;
-  connect(socket: number, address: Bytes, length: number): number;
-  listen(socket: number, backlog: number): number;
-  accept(socket: number, address: Bytes, length: Bytes): number;
-  shutdown(socket: number, how: number): number;
-  close(socket: number): void;
-  sendv(
-    ...call: readonly [
-      socket: number,
-      bytes: Bytes,
-      length: number,
-      to: null,
-      toCount: number,
-      info: Bytes,
-      infoBytes: number,
-      infoType: number,
-      flags: number,
-    ]
-  ): number;
-  recvv(
-    ...call: readonly [
-      socket: number,
-      bytes: number,
-      length: number,
-      from: Bytes,
-      fromBytes: Bytes,
-      info: Bytes,
-      infoBytes: Bytes,
-      infoType: Bytes,
-      flags: Bytes,
-    ]
-  ): number;
+/** The loaded library. */
+export interface Usrsctp extends Readonly<Record<keyof typeof SIGNATURES, Call>> {
   setVariable(name: string, value: number): void;
   variable(name: string): number;
   /** Function pointers for the library, kept for the life of the process. */

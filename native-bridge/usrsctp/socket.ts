@@ -1,6 +1,8 @@
 /** Sockets of the library: one association each, or a listener. No call waits. */
 import { lastErrno, SystemCallError } from '../libc/libc.ts';
 import {
+  type AssociationOptions,
+  type AssociationSocket,
   type ReceiveArea,
   type ReceivedFacts,
   readEvent,
@@ -36,14 +38,7 @@ import type { UsrsctpStack } from './stack.ts';
 const EINPROGRESS = 115;
 const ENOMEM = 12;
 
-/** Options of a new socket; accepted sockets inherit them. */
-export interface UsrsctpOptions {
-  readonly adaptation: number;
-  /** Requested in each direction. */
-  readonly streamCount: number;
-  /** Bytes of unacknowledged messages, and of received messages that are not yet read. */
-  readonly sendBytes: number;
-  readonly receiveBytes: number;
+export interface UsrsctpOptions extends AssociationOptions {
   /** Bytes of the largest SCTP packet. */
   readonly packetBytes: number;
 }
@@ -84,7 +79,7 @@ export function unfragmentedBytes(packetBytes: number): number {
   return Math.floor((packetBytes - DATA_HEADERS_BYTES) / 4) * 4;
 }
 
-export class UsrsctpSocket {
+export class UsrsctpSocket implements AssociationSocket {
   /** Identifies it in the library. */
   readonly id: number;
   readonly #stack: UsrsctpStack;
@@ -143,7 +138,6 @@ export class UsrsctpSocket {
     if (result < 0 && lastErrno() !== EINPROGRESS) this.#check('usrsctp_connect', result);
   }
 
-  /** Sends a whole message. Returns its length or a negative errno; EAGAIN without room. */
   send(streamId: number, kind: SctpMessageKind, bytes: Uint8Array): number {
     const { unordered, acknowledgeAtOnce, payloadProtocol, followed = false } = kind;
     if (followed !== this.#delays) this.#setDelays(followed);
@@ -166,10 +160,6 @@ export class UsrsctpSocket {
     return sent < 0 ? -lastErrno() : sent;
   }
 
-  /**
-   * Receives a message, or a part of one, or a notification, into `area` from `start` on. Returns its
-   * length, 0 at the end, or a negative errno.
-   */
   receive(area: ReceiveArea, start: number): number {
     setLength(fromBytes, from.length);
     setLength(infoBytes, receiveInfo.length);
@@ -188,17 +178,14 @@ export class UsrsctpSocket {
     return length < 0 ? -lastErrno() : Number(length);
   }
 
-  /** Information about the last `receive` of any socket. */
   get received(): ReceivedFacts {
     return received;
   }
 
-  /** Reads the notification of `length` bytes at the start of `area`. */
   readEvent(area: ReceiveArea, length: number): SctpEvent {
     return readEvent(area, length, Notification);
   }
 
-  /** True if there is room for a message. */
   get writable(): boolean {
     return (this.#stack.library.get_events(this.id) & EVENT_WRITE) !== 0;
   }
@@ -227,12 +214,10 @@ export class UsrsctpSocket {
     this.#trySet(IPPROTO_SCTP, Option.peerAddressParameters, bytes);
   }
 
-  /** Sends SHUTDOWN after all sent data. */
   shutdown(): void {
     this.#stack.library.shutdown(this.id, SHUT_WR);
   }
 
-  /** Aborts the association, if there is one, and closes. */
   abort(): void {
     this.#trySet(SOL_SOCKET, SO_LINGER, words(1, 0));
     this.close();
@@ -286,7 +271,6 @@ const received: ReceivedFacts = {
   get isNotification(): boolean {
     return (flagsField.getUint32(0, true) & MSG_NOTIFICATION) !== 0;
   },
-  /** False for a part of a message without its end. */
   get isEnd(): boolean {
     return (flagsField.getUint32(0, true) & MSG_EOR) !== 0;
   },

@@ -1,14 +1,11 @@
 /** An association of the kernel's SCTP: a socket that the event loop watches. */
+import type { AssociationSocket } from '#native-bridge/libc/sctp-event';
 import type { SctpSocket } from '#native-bridge/libc/sctp-socket';
 import { type SocketWatch, watchSocket } from '#native-bridge/libc/watched-descriptor';
 import type { HostClock } from '../links/network.ts';
 import type { MessageKind } from './association.ts';
 import type { Opening } from './opening.ts';
-import {
-  type AssociationEnds,
-  type AssociationSocket,
-  SocketAssociation,
-} from './socket-association.ts';
+import { type AssociationEnds, SocketAssociation } from './socket-association.ts';
 
 export class KernelAssociation extends SocketAssociation {
   readonly #socket: SctpSocket;

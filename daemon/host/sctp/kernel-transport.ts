@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import { isVerbsError } from '#contract/verbs/errors';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import { SystemCallError } from '#native-bridge/libc/libc';
+import type { AssociationSocket } from '#native-bridge/libc/sctp-event';
 import { probeSctp, SctpSocket, type SctpSocketOptions } from '#native-bridge/libc/sctp-socket';
 import { type SocketWatch, watchSocket } from '#native-bridge/libc/watched-descriptor';
 import { gidAddress } from '../host-addresses.ts';
@@ -19,7 +20,7 @@ import {
 import { KernelAssociation } from './kernel-association.ts';
 import { arrivingAt, asNetworkError, attempt, type Opening } from './opening.ts';
 import { RecordedSocket } from './recorded-socket.ts';
-import type { AssociationEnds, AssociationSocket } from './socket-association.ts';
+import type { AssociationEnds } from './socket-association.ts';
 import type { PacketObserver } from './udp-carrier.ts';
 
 /** The port that IANA has assigned to SCTP in UDP (RFC 6951 section 6.1). */

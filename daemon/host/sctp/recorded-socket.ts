@@ -1,9 +1,13 @@
 /** The socket of an association of the kernel: shows its messages to captures, as packets. */
-import type { ReceiveArea, ReceivedFacts, SctpEvent } from '#native-bridge/libc/sctp-event';
+import type {
+  AssociationSocket,
+  ReceiveArea,
+  ReceivedFacts,
+  SctpEvent,
+} from '#native-bridge/libc/sctp-event';
 import { gidBytes } from '../host-addresses.ts';
 import type { MessageKind, SctpAddress } from './association.ts';
 import { ClosingChunk, MessagePackets, type Way } from './message-packets.ts';
-import type { AssociationSocket } from './socket-association.ts';
 import type { PacketObserver } from './udp-carrier.ts';
 
 /** Facts about an association that is not up yet. */

@@ -1,6 +1,10 @@
 /** An association over a socket, libusrsctp's or the kernel's, from its opening to its end. */
 import { errnoName } from '#native-bridge/libc/libc';
-import { ReceiveArea, type ReceivedFacts, type SctpEvent } from '#native-bridge/libc/sctp-event';
+import {
+  type AssociationSocket,
+  ReceiveArea,
+  type SctpEvent,
+} from '#native-bridge/libc/sctp-event';
 import {
   type Association,
   type AssociationEnd,
@@ -22,30 +26,6 @@ const TURN_MESSAGES = 512;
  */
 let sharedArea: ReceiveArea | undefined;
 
-/** The socket of an association. No call blocks. */
-export interface AssociationSocket {
-  /** Sends a whole message. Returns its length or a negative errno; EAGAIN without room. */
-  send(streamId: number, kind: MessageKind, bytes: Uint8Array): number;
-  /**
-   * Receives a message, a part of one, or a notification into `area` from `start` on. Returns its length, 0
-   * at the end, or a negative errno.
-   */
-  receive(area: ReceiveArea, start: number): number;
-  /** Facts about the last `receive`. */
-  readonly received: ReceivedFacts;
-  /** Reads the notification of `length` bytes at the start of `area`. */
-  readEvent(area: ReceiveArea, length: number): SctpEvent;
-  /** True if there is room for a message. */
-  readonly writable: boolean;
-  /** Unacknowledged messages, sent or queued. */
-  readonly unacknowledged: number;
-  /** Sends SHUTDOWN after everything else. */
-  shutdown(): void;
-  /** Sends ABORT, if there is an association, and closes. */
-  abort(): void;
-  close(): void;
-}
-
 /** The ends of an association. */
 export interface AssociationEnds {
   readonly local: SctpAddress;
@@ -53,7 +33,7 @@ export interface AssociationEnds {
 }
 
 /** Nothing is delivered without a user. */
-const NO_USER: AssociationUser = {
+export const NO_USER: AssociationUser = {
   handleMessage: () => {},
   handleWritable: () => {},
   handleAcknowledged: () => {},

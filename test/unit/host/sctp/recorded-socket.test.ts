@@ -4,8 +4,11 @@ import { SctpTrace } from '#daemon/capture/sctp-trace';
 import type { MessageKind } from '#daemon/host/sctp/association';
 import { RecordedSocket } from '#daemon/host/sctp/recorded-socket';
 import { SctpRecorder } from '#daemon/host/sctp/sctp-recorder';
-import type { AssociationSocket } from '#daemon/host/sctp/socket-association';
-import { ReceiveArea, type SctpEvent } from '#native-bridge/libc/sctp-event';
+import {
+  type AssociationSocket,
+  ReceiveArea,
+  type SctpEvent,
+} from '#native-bridge/libc/sctp-event';
 import { bytesOf } from '#test/support/hex';
 
 const CONTROL: MessageKind = { payloadProtocol: 17, unordered: true, acknowledgeAtOnce: true };
