@@ -44,20 +44,10 @@ const GROUP_QPN = 0xff_ffff;
  * number of the queue pair: post the first receives there.
  */
 export interface DatagramOptions
-  extends WaitLimit,
-    Pick<
-      EndpointOptions,
-      | 'pd'
-      | 'cq'
-      | 'srq'
-      | 'maxSendWr'
-      | 'maxRecvWr'
-      | 'maxSendSge'
-      | 'maxRecvSge'
-      | 'maxInlineData'
-      | 'sqSigAll'
-      | 'prepare'
-    > {}
+  extends Omit<
+    EndpointOptions,
+    'messages' | 'privateData' | 'initiatorDepth' | 'responderResources'
+  > {}
 
 /** Options of `openDatagrams`. */
 export interface OpenDatagramsOptions extends DatagramOptions {

@@ -126,7 +126,7 @@ export class BridgedConnections implements ConnectionService {
     checkPrivateData(id, privateData);
     id.lower.reject(privateData);
     answered(id);
-    end(id);
+    id.enter('closed');
   }
 
   disconnect(id: BridgedId): void {
@@ -141,6 +141,7 @@ export class BridgedConnections implements ConnectionService {
 
   destroy(id: BridgedId): void {
     if (id.state === 'destroyed') return;
+    const { progress } = id;
     id.enter('destroyed');
     answered(id);
     this.#ids.delete(id.lower);
@@ -149,7 +150,7 @@ export class BridgedConnections implements ConnectionService {
     });
     this.#leaving.add(leaving);
     void leaving.then(() => this.#leaving.delete(leaving));
-    if (id.progress !== undefined) id.qp?.connectionEnded();
+    if (progress !== undefined) id.qp?.connectionEnded();
   }
 
   /** A device, or with undefined every device, is gone: ends its connections. */
@@ -231,14 +232,13 @@ export class BridgedConnections implements ConnectionService {
     qp.connectionStarts();
     const { state: before, progress } = id;
     id.qp = qp;
-    if (before !== 'connection') id.enter('connection');
-    id.progress = 'connecting';
+    id.advance('connecting');
     try {
       const { privateData } = parameters;
       start({ privateData, initiatorDepth, responderResources, qp: qp.lower });
     } catch (error) {
-      if (before !== 'connection') id.enter(before);
-      id.progress = progress;
+      if (progress === undefined) id.enter(before);
+      else id.advance(progress);
       id.qp = undefined;
       qp.connectionFailed();
       throw error;
@@ -248,8 +248,7 @@ export class BridgedConnections implements ConnectionService {
   #requested(event: LowerCmEvent): void {
     const listener = event.listenId === undefined ? undefined : this.#ids.get(event.listenId);
     const id = this.#enter(new BridgedId(event.id, listener?.tag));
-    id.enter('connection');
-    id.progress = 'requested';
+    id.advance('requested');
     this.#learn(id);
     if (listener === undefined || id.served === undefined) {
       this.#host.note('connect request for a device that is not served');
@@ -324,7 +323,7 @@ export class BridgedConnections implements ConnectionService {
 
   #established(id: BridgedId, event: LowerCmEvent): void {
     if (id.progress !== 'connecting') return;
-    id.progress = 'connected';
+    id.advance('connected');
     const { ird, ord } = negotiated(id, event);
     id.qp?.established({ ird, ord });
     this.#report(id, CMEventType.established, undefined, event, 'established');
@@ -338,7 +337,7 @@ export class BridgedConnections implements ConnectionService {
     text: string,
   ): void {
     const wasConnected = id.progress === 'connected';
-    end(id);
+    id.enter('closed');
     if (wasConnected) id.qp?.connectionEnded();
     else id.qp?.connectionFailed();
     this.#report(id, type, error, event, text);
@@ -391,11 +390,6 @@ function expectRequest(id: BridgedId): void {
   }
   id.expect('connection');
   if (id.progress !== 'requested') throw invalid('the id has no connect request to answer');
-}
-
-function end(id: BridgedId): void {
-  id.enter('closed');
-  id.progress = undefined;
 }
 
 /** The request was answered, or never will be: removes it from the backlog. */

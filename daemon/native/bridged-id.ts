@@ -10,8 +10,6 @@ import type { LowerId } from './lower.ts';
 export class BridgedId extends IdLifecycle implements ServedId {
   tag: unknown;
   readonly lower: LowerId;
-  /** How far its connection is: a connect request that was not answered, or a connection. */
-  progress: 'requested' | 'connecting' | 'connected' | undefined;
   served: BridgedDevice | undefined;
   localAddress: SocketAddress | undefined;
   peerAddress: SocketAddress | undefined;

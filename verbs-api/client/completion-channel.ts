@@ -3,7 +3,7 @@ import { VerbsError } from '#contract/verbs/errors';
 import type { CompChannel, CQ, WaitLimit } from '#contract/verbs/provider';
 import { EventChannel, nextOf } from './event-channel.ts';
 import { TeardownRank } from './lifetime.ts';
-import { ClientObject, type DeviceScope } from './session.ts';
+import { type DeviceScope, ScopedObject } from './session.ts';
 
 /** A completion queue as its channel sees it. */
 export interface Notifiable {
@@ -12,17 +12,15 @@ export interface Notifiable {
   notified(): boolean;
 }
 
-export class ClientCompChannel extends ClientObject implements CompChannel {
+export class ClientCompChannel extends ScopedObject implements CompChannel {
   readonly handle: number;
-  readonly #scope: DeviceScope;
   readonly #members = new Map<number, Notifiable>();
   readonly #events: EventChannel<CQ>;
   readonly #forgetLoss: () => void;
   #path: { readonly fd: number | undefined; close(): void } | undefined;
 
   private constructor(scope: DeviceScope, handle: number) {
-    super(scope.session, 'completion channel');
-    this.#scope = scope;
+    super(scope, 'completion channel');
     this.#events = new EventChannel(scope.session.waits);
     this.handle = handle;
     this.#forgetLoss = scope.session.onLost((error) => this.#events.fail(error));
@@ -75,7 +73,7 @@ export class ClientCompChannel extends ClientObject implements CompChannel {
     this.#path?.close();
     this.#forgetLoss();
     this.#events.close(this.closedError());
-    this.#scope.remove(this);
+    super.release();
   }
 
   #deliver(handle: number): void {

@@ -11,13 +11,12 @@ import { ClientCompChannel, type Notifiable } from './completion-channel.ts';
 import { CompletionRing } from './completion-ring.ts';
 import { TeardownRank } from './lifetime.ts';
 import type { PendingWaits } from './pending-waits.ts';
-import { ClientObject, type DeviceScope } from './session.ts';
+import { type DeviceScope, ScopedObject } from './session.ts';
 
-export class ClientCQ extends ClientObject implements CQ, Notifiable {
+export class ClientCQ extends ScopedObject implements CQ, Notifiable {
   readonly context: Context;
   readonly handle: number;
   readonly cqe: number;
-  readonly scope: DeviceScope;
   readonly #ring: CompletionRing;
   readonly #channel: ClientCompChannel;
   readonly #waiters: Waiter<void>[] = [];
@@ -33,9 +32,8 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
     reply: CommandReply<'createCQ'>,
     mapping: Uint8Array,
   ) {
-    super(scope.session, 'completion queue');
+    super(scope, 'completion queue');
     this.context = context;
-    this.scope = scope;
     this.handle = reply.cq;
     this.cqe = reply.cqe;
     this.#ring = new CompletionRing(mapping, reply.cqe);
@@ -113,7 +111,7 @@ export class ClientCQ extends ClientObject implements CQ, Notifiable {
     this.#channel.leave(this.handle, this);
     this.#forgetLoss();
     this.#rejectWaiters(this.closedError());
-    this.scope.remove(this);
+    super.release();
   }
 
   async #wait(max: number, signal: CancelSignal | undefined): Promise<WC[]> {

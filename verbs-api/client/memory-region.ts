@@ -7,7 +7,7 @@ import { bytesWithin } from '#contract/verbs/region-range';
 import { type RemoteMemory, remoteMemory } from '#contract/verbs/remote-memory';
 import type { SGE } from '#contract/verbs/work-request';
 import { TeardownRank } from './lifetime.ts';
-import { ClientObject, type DeviceScope, type Session } from './session.ts';
+import { type Domain, ScopedObject, type Session } from './session.ts';
 
 /**
  * Memory that the device allocated for this client; freed with the last region registered in it.
@@ -52,7 +52,7 @@ interface PeerView {
   readonly access: number;
 }
 
-export class ClientMR extends ClientObject implements MR {
+export class ClientMR extends ScopedObject implements MR {
   readonly pd: PD;
   readonly buffer: Uint8Array;
   readonly address: bigint;
@@ -62,21 +62,19 @@ export class ClientMR extends ClientObject implements MR {
   readonly tier: MemoryTier;
   readonly tierReason: string;
   readonly #handle: number;
-  readonly #scope: DeviceScope;
   readonly #shared: SharedBuffer | undefined;
   /** `address` as a number if that is exact: this makes posting cheaper. */
   readonly #base: number | bigint;
   readonly #peers: PeerView;
 
   private constructor(
-    pd: PD,
-    scope: DeviceScope,
+    pd: Domain,
     buffer: Uint8Array,
     shared: SharedBuffer | undefined,
     reply: CommandReply<'regMR'>,
     peers: PeerView,
   ) {
-    super(scope.session, 'memory region');
+    super(pd.scope, 'memory region');
     this.pd = pd;
     this.buffer = buffer;
     this.address = reply.address;
@@ -87,24 +85,21 @@ export class ClientMR extends ClientObject implements MR {
     this.tier = reply.tier;
     this.tierReason = reply.tierReason;
     this.#handle = reply.mr;
-    this.#scope = scope;
     this.#shared = shared;
     const end = reply.address + BigInt(buffer.length);
     this.#base = end <= Number.MAX_SAFE_INTEGER ? Number(reply.address) : reply.address;
-    scope.add(this, TeardownRank.memoryRegion);
+    pd.scope.add(this, TeardownRank.memoryRegion);
   }
 
   /** Registers `buffer`; detects memory that the device already shares. */
   static async register(
-    pd: PD,
-    scope: DeviceScope,
-    pdHandle: number,
+    pd: Domain,
     buffer: Uint8Array,
     access: number,
     options: MROptions,
   ): Promise<ClientMR> {
     if (buffer.length === 0) throw invalid('an empty buffer cannot be registered');
-    const { session } = scope;
+    const { session } = pd.scope;
     const found = sharedBuffers.get(buffer.buffer);
     const shared = found?.sharedBy(session) === true ? found : undefined;
     const source: MemorySource =
@@ -118,7 +113,7 @@ export class ClientMR extends ClientObject implements MR {
     shared?.retain();
     try {
       const reply = await session.request('regMR', {
-        pd: pdHandle,
+        pd: pd.handle,
         source,
         lengthBytes: buffer.length,
         address: undefined,
@@ -128,7 +123,7 @@ export class ClientMR extends ClientObject implements MR {
       });
       const first = options.iova ?? ((access & Access.zeroBased) === 0 ? reply.address : 0);
       const peers = { address: BigInt.asUintN(64, BigInt(first)), access };
-      return new ClientMR(pd, scope, buffer, shared, reply, peers);
+      return new ClientMR(pd, buffer, shared, reply, peers);
     } catch (error) {
       await shared?.giveBack();
       throw error;
@@ -137,14 +132,12 @@ export class ClientMR extends ClientObject implements MR {
 
   /** Allocates memory of the device and registers all of it. */
   static async allocate(
-    pd: PD,
-    scope: DeviceScope,
-    pdHandle: number,
+    pd: Domain,
     lengthBytes: number,
     access: number,
     options: MROptions,
   ): Promise<ClientMR> {
-    const { session } = scope;
+    const { session } = pd.scope;
     const reply = await session.request('allocBuffer', { lengthBytes });
     let bytes: Uint8Array;
     try {
@@ -154,7 +147,7 @@ export class ClientMR extends ClientObject implements MR {
       throw error;
     }
     sharedBuffers.set(bytes.buffer, new SharedBuffer(session, reply.buffer, bytes));
-    return await ClientMR.register(pd, scope, pdHandle, bytes, access, options);
+    return await ClientMR.register(pd, bytes, access, options);
   }
 
   sge(offset = 0, lengthBytes?: number): SGE {
@@ -175,9 +168,5 @@ export class ClientMR extends ClientObject implements MR {
   protected override async destroy(): Promise<void> {
     await this.session.request('deregMR', { mr: this.#handle });
     await this.#shared?.giveBack();
-  }
-
-  protected override release(): void {
-    this.#scope.remove(this);
   }
 }

@@ -3,7 +3,7 @@ import { takes, UINT32 } from '#contract/verbs/arguments';
 import type { MWType } from '#contract/verbs/enums';
 import type { MW, PD } from '#contract/verbs/provider';
 import { TeardownRank } from './lifetime.ts';
-import { ClientObject, type DeviceScope } from './session.ts';
+import { type Domain, ScopedObject } from './session.ts';
 
 const KEY_MASK = 0xff;
 
@@ -19,39 +19,27 @@ export function incRkey(rkey: number): number {
   return ((rkey & ~KEY_MASK) | ((rkey + 1) & KEY_MASK)) >>> 0;
 }
 
-export class ClientMW extends ClientObject implements MW {
+export class ClientMW extends ScopedObject implements MW {
   readonly pd: PD;
   readonly type: MWType;
   readonly handle: number;
   rkey: number;
-  readonly #scope: DeviceScope;
 
-  private constructor(pd: PD, scope: DeviceScope, type: MWType, handle: number, rkey: number) {
-    super(scope.session, 'memory window');
+  private constructor(pd: Domain, type: MWType, handle: number, rkey: number) {
+    super(pd.scope, 'memory window');
     this.pd = pd;
     this.type = type;
     this.handle = handle;
     this.rkey = rkey;
-    this.#scope = scope;
-    scope.add(this, TeardownRank.memoryWindow);
+    pd.scope.add(this, TeardownRank.memoryWindow);
   }
 
-  /** Allocates a window in the protection domain of handle `pdHandle`. */
-  static async create(
-    pd: PD,
-    scope: DeviceScope,
-    pdHandle: number,
-    type: MWType,
-  ): Promise<ClientMW> {
-    const reply = await scope.session.request('allocMW', { pd: pdHandle, type });
-    return new ClientMW(pd, scope, type, reply.mw, reply.rkey);
+  static async create(pd: Domain, type: MWType): Promise<ClientMW> {
+    const reply = await pd.scope.session.request('allocMW', { pd: pd.handle, type });
+    return new ClientMW(pd, type, reply.mw, reply.rkey);
   }
 
   protected override async destroy(): Promise<void> {
     await this.session.request('deallocMW', { mw: this.handle });
-  }
-
-  protected override release(): void {
-    this.#scope.remove(this);
   }
 }

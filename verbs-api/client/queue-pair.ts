@@ -12,11 +12,11 @@ import { TeardownRank } from './lifetime.ts';
 import { type PostQueue, postAll } from './posting.ts';
 import { ReceiveRing } from './receive-ring.ts';
 import { SendRing } from './send-ring.ts';
-import { ClientObject, type DeviceScope } from './session.ts';
+import { type DeviceScope, type Domain, ScopedObject } from './session.ts';
 import { ClientSRQ } from './shared-receive-queue.ts';
 import { WorkFailures } from './work-failures.ts';
 
-export class ClientQP extends ClientObject implements QP {
+export class ClientQP extends ScopedObject implements QP {
   readonly pd: PD;
   readonly type: QPType;
   readonly handle: number;
@@ -24,7 +24,6 @@ export class ClientQP extends ClientObject implements QP {
   readonly sendCQ: CQ;
   readonly recvCQ: CQ;
   readonly capabilities: QPCapabilities;
-  readonly scope: DeviceScope;
   readonly failures = new WorkFailures();
   readonly #send: SendRing;
   readonly #receive: ReceiveRing | undefined;
@@ -36,16 +35,15 @@ export class ClientQP extends ClientObject implements QP {
   #flushing = false;
 
   private constructor(
-    pd: PD,
-    scope: DeviceScope,
+    pd: Domain,
     init: QPInit,
     reply: CommandReply<'createQP'>,
     mapping: Uint8Array,
   ) {
-    super(scope.session, 'queue pair');
+    const { scope } = pd;
+    super(scope, 'queue pair');
     this.pd = pd;
     this.type = init.type ?? QPType.rc;
-    this.scope = scope;
     this.handle = reply.qp;
     this.qpNum = reply.qpNum;
     this.sendCQ = init.sendCQ;
@@ -81,17 +79,12 @@ export class ClientQP extends ClientObject implements QP {
     scope.queuePairs.set(this.qpNum, this);
   }
 
-  /** Creates a queue pair, in INIT if it is `initialised`, in the protection domain `pdHandle`. */
-  static async create(
-    pd: PD,
-    scope: DeviceScope,
-    pdHandle: number,
-    init: QPInit,
-    initialised: boolean,
-  ): Promise<ClientQP> {
+  /** Creates a queue pair, in INIT if it is `initialised`. */
+  static async create(pd: Domain, init: QPInit, initialised: boolean): Promise<ClientQP> {
+    const { scope, handle } = pd;
     const { session } = scope;
     const reply = await session.request('createQP', {
-      pd: pdHandle,
+      pd: handle,
       sendCQ: handleOf(init.sendCQ, scope),
       recvCQ: handleOf(init.recvCQ, scope),
       srq: init.srq === undefined ? undefined : srqHandleOf(init.srq, scope),
@@ -109,7 +102,7 @@ export class ClientQP extends ClientObject implements QP {
     });
     try {
       const mapping = await session.commandChannel.map(reply.ring);
-      return new ClientQP(pd, scope, init, reply, mapping);
+      return new ClientQP(pd, init, reply, mapping);
     } catch (error) {
       await session.request('destroyQP', { qp: reply.qp });
       throw error;
@@ -187,7 +180,7 @@ export class ClientQP extends ClientObject implements QP {
 
   protected override release(): void {
     if (this.scope.queuePairs.get(this.qpNum) === this) this.scope.queuePairs.delete(this.qpNum);
-    this.scope.remove(this);
+    super.release();
   }
 }
 

@@ -61,6 +61,30 @@ export abstract class ClientObject extends ClosableObject<Session> {
   }
 }
 
+/** An object made from an opened device, whose scope it leaves when it closes. */
+export abstract class ScopedObject extends ClientObject {
+  readonly #scope: DeviceScope;
+
+  constructor(scope: DeviceScope, noun: string) {
+    super(scope.session, noun);
+    this.#scope = scope;
+  }
+
+  get scope(): DeviceScope {
+    return this.#scope;
+  }
+
+  protected override release(): void {
+    this.#scope.remove(this);
+  }
+}
+
+/** A protection domain for the objects in it. */
+export interface Domain extends PD {
+  readonly scope: DeviceScope;
+  readonly handle: number;
+}
+
 /** The part of a queue pair that completions in error use. */
 interface FlushingQP {
   readonly failures: WorkFailures;

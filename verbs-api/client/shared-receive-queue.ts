@@ -7,47 +7,38 @@ import type { RecvWR } from '#contract/verbs/work-request';
 import { TeardownRank } from './lifetime.ts';
 import { postAll } from './posting.ts';
 import { ReceiveRing } from './receive-ring.ts';
-import { ClientObject, type DeviceScope } from './session.ts';
+import { type Domain, ScopedObject } from './session.ts';
 
-export class ClientSRQ extends ClientObject implements SRQ {
+export class ClientSRQ extends ScopedObject implements SRQ {
   readonly pd: PD;
   readonly handle: number;
-  readonly scope: DeviceScope;
   readonly #ring: ReceiveRing;
 
   private constructor(
-    pd: PD,
-    scope: DeviceScope,
+    pd: Domain,
     reply: CommandReply<'createSRQ'>,
     mapping: Uint8Array,
     maxSge: number,
   ) {
-    super(scope.session, 'shared receive queue');
+    super(pd.scope, 'shared receive queue');
     this.pd = pd;
-    this.scope = scope;
     this.handle = reply.srq;
     this.#ring = new ReceiveRing(mapping, 0, reply.count, maxSge);
-    scope.add(this, TeardownRank.sharedReceiveQueue);
+    pd.scope.add(this, TeardownRank.sharedReceiveQueue);
   }
 
-  /** Creates a shared receive queue in the protection domain of handle `pdHandle`. */
-  static async create(
-    pd: PD,
-    scope: DeviceScope,
-    pdHandle: number,
-    init: SRQInit,
-  ): Promise<ClientSRQ> {
-    const { session } = scope;
+  static async create(pd: Domain, init: SRQInit): Promise<ClientSRQ> {
+    const { session } = pd.scope;
     const maxSge = init.maxSge ?? 1;
     const reply = await session.request('createSRQ', {
-      pd: pdHandle,
+      pd: pd.handle,
       maxWr: init.maxWr,
       maxSge,
       srqLimit: init.srqLimit ?? 0,
     });
     try {
       const mapping = await session.commandChannel.map(reply.ring);
-      return new ClientSRQ(pd, scope, reply, mapping, maxSge);
+      return new ClientSRQ(pd, reply, mapping, maxSge);
     } catch (error) {
       await session.request('destroySRQ', { srq: reply.srq });
       throw error;
@@ -78,9 +69,5 @@ export class ClientSRQ extends ClientObject implements SRQ {
 
   protected override async destroy(): Promise<void> {
     await this.session.request('destroySRQ', { srq: this.handle });
-  }
-
-  protected override release(): void {
-    this.scope.remove(this);
   }
 }

@@ -5,20 +5,17 @@ import type { NativeCompChannel, NativeCQ } from '#native-bridge/rdma/completion
 import type { Notifiable } from '../client/completion-channel.ts';
 import { EventChannel, nextOf } from '../client/event-channel.ts';
 import { TeardownRank } from '../client/lifetime.ts';
-import type { DeviceScope } from './device-scope.ts';
-import { OwnedObject } from './owned-object.ts';
+import { DeviceObject, type DeviceScope } from './device-scope.ts';
 
-export class RdmaCompChannel extends OwnedObject implements CompChannel {
+export class RdmaCompChannel extends DeviceObject implements CompChannel {
   readonly native: NativeCompChannel;
-  readonly #scope: DeviceScope;
   readonly #members = new Map<NativeCQ, Notifiable>();
   readonly #events = new EventChannel<CQ>();
   readonly #watch: DescriptorWatch;
   readonly #forgetLoss: () => void;
 
   constructor(scope: DeviceScope) {
-    super(scope.presence, 'completion channel');
-    this.#scope = scope;
+    super(scope, 'completion channel');
     this.native = scope.native.createCompChannel();
     this.#watch = watchDescriptor(this.native.descriptor, () => this.#read());
     this.#forgetLoss = scope.presence.onLost((error) => this.#events.fail(error));
@@ -47,14 +44,14 @@ export class RdmaCompChannel extends OwnedObject implements CompChannel {
     // The watch must end before the library closes the descriptor, but not if the library refuses.
     this.native.assertUnused();
     this.#watch.close();
-    this.native.dispose();
+    super.destroy();
   }
 
   protected override released(): void {
     this.#watch.close();
     this.#forgetLoss();
     this.#events.close(this.closedError());
-    this.#scope.remove(this);
+    super.released();
   }
 
   fire(member: Notifiable): void {
@@ -69,8 +66,7 @@ export class RdmaCompChannel extends OwnedObject implements CompChannel {
       }
     } catch (error) {
       this.#watch.close();
-      const { name } = this.#scope.native.info;
-      this.#scope.presence.lose(`${name} is gone: ${String(error)}`);
+      this.presence.lose(`${this.scope.native.info.name} is gone: ${String(error)}`);
     }
   }
 }

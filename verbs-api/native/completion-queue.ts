@@ -6,7 +6,7 @@ import { WCStatus } from '#contract/verbs/enums';
 import type { CancelSignal, Context, CQ, CQWaitOptions } from '#contract/verbs/provider';
 import { checkCall } from '#contract/verbs/signatures';
 import type { NativeCQ } from '#native-bridge/rdma/completion-queue';
-import { cancellable, quiet, throwIfAborted } from '../client/cancellation.ts';
+import { quiet, throwIfAborted } from '../client/cancellation.ts';
 import {
   CompletionBacklog,
   checkPoll,
@@ -14,10 +14,10 @@ import {
   waitForBatch,
 } from '../client/completion-backlog.ts';
 import type { Notifiable } from '../client/completion-channel.ts';
+import { orAbort } from '../client/deadline.ts';
 import { TeardownRank } from '../client/lifetime.ts';
 import type { RdmaCompChannel } from './completion-channel.ts';
-import type { DeviceScope } from './device-scope.ts';
-import { OwnedObject } from './owned-object.ts';
+import { DeviceObject, type DeviceScope } from './device-scope.ts';
 
 /** The next firing of a queue, shared by all waiting calls. */
 interface Firing {
@@ -26,10 +26,9 @@ interface Firing {
   reject(error: Error): void;
 }
 
-export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
+export class RdmaCQ extends DeviceObject implements CQ, Notifiable {
   readonly context: Context;
   readonly native: NativeCQ;
-  readonly #scope: DeviceScope;
   readonly #channel: RdmaCompChannel;
   readonly #forgetLoss: () => void;
   readonly #backlog = new CompletionBacklog();
@@ -40,9 +39,8 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
   #armedByConsumer = false;
 
   constructor(context: Context, scope: DeviceScope, cqe: number, channel: RdmaCompChannel) {
-    super(scope.presence, 'completion queue');
+    super(scope, 'completion queue');
     this.context = context;
-    this.#scope = scope;
     this.#channel = channel;
     this.native = scope.native.createCQ(cqe, channel.native);
     this.#forgetLoss = scope.presence.onLost((error) => this.#firing?.reject(error));
@@ -100,15 +98,11 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
     }
   }
 
-  protected override destroy(): void {
-    this.native.dispose();
-  }
-
   protected override released(): void {
     this.#channel.leave(this.native);
     this.#forgetLoss();
     this.#firing?.reject(this.closedError());
-    this.#scope.remove(this);
+    super.released();
   }
 
   readonly #take = (max: number): WC[] => {
@@ -117,7 +111,7 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
       completions.push(...this.#flushed.splice(0, max - completions.length));
     }
     for (const { status, qpNum } of completions) {
-      if (status !== WCStatus.success) this.#scope.queuePairs.get(qpNum)?.noteFlushing();
+      if (status !== WCStatus.success) this.scope.queuePairs.get(qpNum)?.noteFlushing();
     }
     return completions;
   };
@@ -137,11 +131,7 @@ export class RdmaCQ extends OwnedObject implements CQ, Notifiable {
       this.native.requestNotify(false);
       const late = this.poll(max);
       if (late.length > 0) return late;
-      await cancellable<void>(
-        signal,
-        (waiter) => void promise.then(waiter.resolve, waiter.reject),
-        () => undefined,
-      );
+      await orAbort(promise, signal);
     }
   }
 }

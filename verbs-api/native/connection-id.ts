@@ -1,7 +1,7 @@
 /** Connection ids: rdma_cm's calls and events as promises. */
 import { CMEventType, QPState } from '#contract/verbs/enums';
 import { invalid, VerbsError } from '#contract/verbs/errors';
-import { IdLifecycle, type IdState } from '#contract/verbs/id-lifecycle';
+import { type ConnectionProgress, IdLifecycle, type IdState } from '#contract/verbs/id-lifecycle';
 import type {
   CMEvent,
   ConnectionId,
@@ -41,9 +41,6 @@ export interface ConnectionIdOwner {
   forget(id: RdmaConnectionId): void;
 }
 
-/** How far the connection of an id is. A connect request that was not answered comes first. */
-type Progress = 'requested' | 'connecting' | 'connected';
-
 export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   readonly provider: Provider;
   readonly native: NativeCmId;
@@ -51,7 +48,6 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   readonly #events = new EventChannel<CMEvent>();
   readonly #forgetLoss: () => void;
   readonly #life = new IdLifecycle();
-  #progress: Progress | undefined;
   #device: string | undefined;
   #localAddress: SocketAddress | undefined;
   #peerAddress: SocketAddress | undefined;
@@ -75,7 +71,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     this.#owner = owner;
     this.provider = owner.provider;
     this.native = native;
-    if (isRequest) this.#connect('requested');
+    if (isRequest) this.#life.advance('requested');
     this.#refresh();
     this.#forgetLoss = owner.presence.onLost((error) => this.#lost(error));
   }
@@ -169,7 +165,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     checkCall.reject(privateData);
     this.#expectProgress('requested');
     this.native.reject(privateData);
-    this.#end();
+    this.#life.enter('closed');
     this.#answered();
   }
 
@@ -217,7 +213,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   protected override async destroy(): Promise<void> {
     this.#pending.fail(new VerbsError('ECONNABORTED', 'the id was closed'));
     this.#answered();
-    if (this.#progress === 'connected') await this.#hangUp();
+    if (this.#life.progress === 'connected') await this.#hangUp();
     // A listener's requests that were never taken have no other owner.
     const orphans = this.#events.drain().filter(({ type }) => type === CMEventType.connectRequest);
     await Promise.all(orphans.map((event) => event.id.close()));
@@ -257,7 +253,7 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     if (qp.state === QPState.RESET) this.#initialise(qp);
     if (accepts) this.#accept(nativeParameters);
     else this.native.connect(nativeParameters);
-    this.#connect('connecting');
+    this.#life.advance('connecting');
     this.#connectedQP = qp;
     qp.noteConnecting();
     return await this.#pending.begin(CMEventType.established);
@@ -280,21 +276,21 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
   #follow(event: CMEvent): void {
     switch (event.type) {
       case CMEventType.addrResolved:
-        this.#leave('resolving', 'resolved');
+        this.#step('resolving', 'resolved');
         this.#refresh();
         break;
       case CMEventType.routeResolved:
-        this.#leave('routing', 'routed');
+        this.#step('routing', 'routed');
         break;
       case CMEventType.addrError:
-        this.#leave('resolving', this.#localAddress === undefined ? 'idle' : 'bound');
+        this.#step('resolving', this.#localAddress === undefined ? 'idle' : 'bound');
         break;
       case CMEventType.routeError:
-        this.#leave('routing', 'resolved');
+        this.#step('routing', 'resolved');
         break;
       case CMEventType.established:
         if (this.#life.state !== 'connection') break;
-        this.#progress = 'connected';
+        this.#life.advance('connected');
         this.#refresh();
         this.#connectedQP?.noteEstablished();
         break;
@@ -314,14 +310,14 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
 
   /** The attempt failed: the queue pair may be connected again, by another id. */
   #failed(): void {
-    this.#end();
+    this.#life.enter('closed');
     this.#connectedQP?.noteNotConnected();
     this.#connectedQP = undefined;
     this.#onEnded?.();
   }
 
   #ended(): void {
-    this.#end();
+    this.#life.enter('closed');
     this.#connectedQP?.noteDisconnected();
     this.#onEnded?.();
   }
@@ -354,19 +350,9 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     this.#events.fail(error);
   }
 
-  #connect(progress: Progress): void {
-    if (this.#life.state !== 'connection') this.#life.enter('connection');
-    this.#progress = progress;
-  }
-
-  /** The step of an event, unless the id has lost its device. */
-  #leave(state: IdState, next: IdState): void {
-    if (this.#life.state === state) this.#life.enter(next);
-  }
-
-  #end(): void {
-    this.#life.enter('closed');
-    this.#progress = undefined;
+  /** Takes the step that an event reports, unless the id has lost its device. */
+  #step(from: IdState, to: IdState): void {
+    if (this.#life.state === from) this.#life.enter(to);
   }
 
   #expect(...states: readonly IdState[]): void {
@@ -375,15 +361,16 @@ export class RdmaConnectionId extends OwnedObject implements ConnectionId {
     this.#life.expect(...states);
   }
 
-  #expectProgress(wanted: Progress): void {
+  #expectProgress(wanted: ConnectionProgress): void {
     this.assertUsable();
     // The caller is not at fault for what a peer did in the meantime.
     if (this.#onAnswered !== undefined && this.#life.state === 'closed') {
       throw new VerbsError('ECONNRESET', 'the peer went away');
     }
     this.#expect('connection');
-    if (this.#progress === wanted) return;
-    throw invalid(`the connection must be ${wanted}, but is ${this.#progress}`);
+    const { progress } = this.#life;
+    if (progress === wanted) return;
+    throw invalid(`the connection must be ${wanted}, but is ${progress}`);
   }
 
   #refresh(): void {
@@ -397,7 +384,7 @@ function connectionParameters(
   qp: RdmaQP,
   parameters: ConnectionParameters,
 ): Parameters<NativeCmId['connect']>[0] {
-  const { device } = qp.native.pd;
+  const { device } = qp.native;
   const { maxQpInitRdAtom, maxQpRdAtom } = device.attributes;
   const privateData = parameters.privateData ?? NO_PRIVATE_DATA;
   const { maxPrivateData } = device.traits;

@@ -1,8 +1,9 @@
 /** Shared by the objects of one opened device. */
 import type { PD } from '#contract/verbs/provider';
 import type { NativeDevice } from '#native-bridge/rdma/device';
+import type { NativePD } from '#native-bridge/rdma/protection-domain';
 import { MemberScope, Presence } from '../client/lifetime.ts';
-import type { OwnedObject } from './owned-object.ts';
+import { OwnedObject } from './owned-object.ts';
 
 /** A queue pair, as completions and events know it. */
 export interface FlushingQueuePair {
@@ -34,4 +35,34 @@ export class DeviceScope extends MemberScope<OwnedObject> {
     for (const member of this.members.keys()) member.abandon();
     this.members.clear();
   }
+}
+
+/** An object made from an opened device, whose scope it leaves when it closes. */
+export abstract class DeviceObject extends OwnedObject {
+  /** The library's object. */
+  abstract readonly native: { dispose(): void };
+  readonly #scope: DeviceScope;
+
+  constructor(scope: DeviceScope, noun: string) {
+    super(scope.presence, noun);
+    this.#scope = scope;
+  }
+
+  get scope(): DeviceScope {
+    return this.#scope;
+  }
+
+  protected override destroy(): void {
+    this.native.dispose();
+  }
+
+  protected override released(): void {
+    this.#scope.remove(this);
+  }
+}
+
+/** A protection domain for the objects in it. */
+export interface NativeDomain extends PD {
+  readonly scope: DeviceScope;
+  readonly native: NativePD;
 }

@@ -5,26 +5,23 @@ import { type RemoteMemory, remoteMemory } from '#contract/verbs/remote-memory';
 import type { SGE } from '#contract/verbs/work-request';
 import type { NativeMR } from '#native-bridge/rdma/memory-region';
 import { TeardownRank } from '../client/lifetime.ts';
-import type { DeviceScope } from './device-scope.ts';
-import { OwnedObject } from './owned-object.ts';
+import { DeviceObject, type NativeDomain } from './device-scope.ts';
 
 /** `MR` of a native device. For how its bytes stay in place, see `rdma/memory-region.ts`. */
-export class RdmaMR extends OwnedObject implements MR {
+export class RdmaMR extends DeviceObject implements MR {
   readonly pd: PD;
   readonly native: NativeMR;
   readonly address: bigint;
   readonly tier: MemoryTier = 'pinned';
-  readonly #scope: DeviceScope;
   readonly #access: number;
 
-  constructor(pd: PD, scope: DeviceScope, native: NativeMR, access: number) {
-    super(scope.presence, 'memory region');
+  constructor(pd: NativeDomain, native: NativeMR, access: number) {
+    super(pd.scope, 'memory region');
     this.pd = pd;
     this.native = native;
     this.address = BigInt(native.address);
-    this.#scope = scope;
     this.#access = access;
-    scope.add(this, TeardownRank.memoryRegion);
+    pd.scope.add(this, TeardownRank.memoryRegion);
   }
 
   get buffer(): Uint8Array {
@@ -44,7 +41,7 @@ export class RdmaMR extends OwnedObject implements MR {
   }
 
   get tierReason(): string {
-    return `registered with ${this.#scope.native.info.name}, whose driver pins the pages`;
+    return `registered with ${this.scope.native.info.name}, whose driver pins the pages`;
   }
 
   sge(offset = 0, lengthBytes?: number): SGE {
@@ -57,13 +54,5 @@ export class RdmaMR extends OwnedObject implements MR {
     this.assertUsable();
     const length = bytesWithin('mr.export', this.length, offset, lengthBytes);
     return remoteMemory(this.native.iova + BigInt(offset), this.rkey, length, this.#access);
-  }
-
-  protected override destroy(): void {
-    this.native.dispose();
-  }
-
-  protected override released(): void {
-    this.#scope.remove(this);
   }
 }

@@ -8,7 +8,6 @@ import type {
   MR,
   MROptions,
   MW,
-  PD,
   QP,
   QPInit,
   SRQ,
@@ -18,23 +17,20 @@ import { checkCall } from '#contract/verbs/signatures';
 import { unsupported } from '#native-bridge/rdma/errors';
 import type { NativePD } from '#native-bridge/rdma/protection-domain';
 import { TeardownRank } from '../client/lifetime.ts';
-import type { DeviceScope } from './device-scope.ts';
+import { DeviceObject, type DeviceScope, type NativeDomain } from './device-scope.ts';
 import { RdmaMR } from './memory-region.ts';
-import { OwnedObject } from './owned-object.ts';
 import { RdmaQP } from './queue-pair.ts';
 import { RdmaSRQ } from './shared-receive-queue.ts';
 
 const KEY_MAX = 255;
 
-export class RdmaPD extends OwnedObject implements PD {
+export class RdmaPD extends DeviceObject implements NativeDomain {
   readonly context: Context;
   readonly native: NativePD;
-  readonly #scope: DeviceScope;
 
   constructor(context: Context, scope: DeviceScope) {
-    super(scope.presence, 'protection domain');
+    super(scope, 'protection domain');
     this.context = context;
-    this.#scope = scope;
     this.native = scope.native.allocPD();
     scope.add(this, TeardownRank.protectionDomain);
   }
@@ -43,24 +39,14 @@ export class RdmaPD extends OwnedObject implements PD {
     checkCall.regMR(buffer, access, options);
     this.assertUsable();
     this.#refuseKey(options);
-    return new RdmaMR(
-      this,
-      this.#scope,
-      this.native.regMR(buffer, access, iovaOf(options)),
-      access,
-    );
+    return new RdmaMR(this, this.native.regMR(buffer, access, iovaOf(options)), access);
   }
 
   async allocMR(lengthBytes: number, access: number, options: MROptions = {}): Promise<MR> {
     checkCall.allocMR(lengthBytes, access, options);
     this.assertUsable();
     this.#refuseKey(options);
-    return new RdmaMR(
-      this,
-      this.#scope,
-      this.native.allocMR(lengthBytes, access, iovaOf(options)),
-      access,
-    );
+    return new RdmaMR(this, this.native.allocMR(lengthBytes, access, iovaOf(options)), access);
   }
 
   async allocMW(type: MWType): Promise<MW> {
@@ -78,7 +64,7 @@ export class RdmaPD extends OwnedObject implements PD {
   async createSRQ(init: SRQInit): Promise<SRQ> {
     checkCall.createSRQ(init);
     this.assertUsable();
-    return new RdmaSRQ(this, this.#scope, this.native, init);
+    return new RdmaSRQ(this, init);
   }
 
   async createQP(init: QPInit): Promise<QP> {
@@ -89,23 +75,15 @@ export class RdmaPD extends OwnedObject implements PD {
 
   /** Like `createQP`, but synchronous. */
   makeQP(init: QPInit): RdmaQP {
-    return new RdmaQP(this, this.#scope, this.native, init);
+    return new RdmaQP(this, init);
   }
 
   async closeAll(): Promise<void> {
-    await this.#scope.closeAll(this);
-  }
-
-  protected override destroy(): void {
-    this.native.dispose();
-  }
-
-  protected override released(): void {
-    this.#scope.remove(this);
+    await this.scope.closeAll(this);
   }
 
   get #name(): string {
-    return this.#scope.native.info.name;
+    return this.scope.native.info.name;
   }
 
   #refuseKey({ key }: MROptions): void {

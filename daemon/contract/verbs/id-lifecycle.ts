@@ -19,6 +19,9 @@ export type IdState =
   | 'closed'
   | 'destroyed';
 
+/** How far a connection is. A connect request that was not answered comes first. */
+export type ConnectionProgress = 'requested' | 'connecting' | 'connected';
+
 /** The steps besides those to `closed`, when its device is gone, and `destroyed`. */
 const STEPS: Readonly<Record<IdState, readonly IdState[]>> = {
   // A connect request makes an id with a connection.
@@ -44,6 +47,7 @@ function stateText(state: IdState): string {
 
 export class IdLifecycle {
   #state: IdState = 'idle';
+  #progress: ConnectionProgress | undefined;
 
   get state(): IdState {
     return this.#state;
@@ -52,6 +56,11 @@ export class IdLifecycle {
   /** The state in words. */
   get stateText(): string {
     return stateText(this.#state);
+  }
+
+  /** How far its connection is, for a manager that has no other state of connections. */
+  get progress(): ConnectionProgress | undefined {
+    return this.#progress;
   }
 
   /** Throws `VerbsError`: ENOENT if the id is destroyed, EINVAL unless it is in one of `states`. */
@@ -74,5 +83,12 @@ export class IdLifecycle {
     const legal = ends ? last !== 'destroyed' : STEPS[last].includes(next);
     assert(legal, `a step of a connection id from ${last} to ${next}`);
     this.#state = next;
+    this.#progress = undefined;
+  }
+
+  /** Takes a step of the connection, which starts with the first one. */
+  advance(progress: ConnectionProgress): void {
+    if (this.#state !== 'connection') this.enter('connection');
+    this.#progress = progress;
   }
 }
