@@ -92,7 +92,7 @@ export interface FaultControl {
   removeFaults(): Promise<readonly FaultStatus[]>;
 }
 
-/** Messages and frames by name. */
+/** Names of RDMAP's opcodes, by number, then of other frames. */
 export const FAULT_OPCODES = [
   'write',
   'read-request',

@@ -6,7 +6,7 @@ import type { Micros } from '#base/time';
 import type { DeviceLowerLayer } from '#contract/verbs/attributes';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { Wire, WireFailure, WireUser } from '#daemon/rnic/wire-port';
-import type { FpduSizePolicy, RtrKinds, StreamOptions, StreamPort } from '../engine/stream-api.ts';
+import type { StreamDefaults, StreamOptions, StreamPort } from '../engine/stream-api.ts';
 
 /** The operations of a queue pair for its connection; implemented by the RNIC's QP. */
 export interface ConnectableQP extends WireUser {
@@ -30,27 +30,9 @@ export interface ConnectableQP extends WireUser {
 }
 
 /** Wire options of a device, which a connection may override (daemon/ARCHITECTURE.md, "Seams"). */
-export interface WireDefaults {
-  /** MPA revision of Requests: 2 negotiates read depths (RFC 6581), 1 does not. */
-  readonly mpaRevision: 1 | 2;
-  /** False: MPA revision 1 only; an enhanced Request fails (RFC 6581 §10). */
-  readonly enhancedSupported: boolean;
-  /** Ask for CRC32C in FPDUs (RFC 5044 §4.4). */
-  readonly crcRequested: boolean;
-  /** Ask peers to send MPA markers. */
-  readonly markersRequested: boolean;
-  /** Offer a ready-to-receive message, so that either side may send first (RFC 6581 §9). */
-  readonly peerToPeer: boolean;
-  /** Kinds of that message that are accepted. */
-  readonly rtrKinds: RtrKinds;
-  /** How large FPDUs are. */
-  readonly fpduSize: FpduSizePolicy;
+export interface WireDefaults extends StreamDefaults {
   /** With CRCs on, no FPDU spans two TCP segments, where possible. */
   readonly segmentAligned: boolean;
-  /** How long a peer may take for its startup frame, in microseconds (RFC 5044 §7.1.3). */
-  readonly startupTimeoutMicros: Micros;
-  /** See `StreamOptions.closeTimeoutMicros`, in microseconds. */
-  readonly closeTimeoutMicros: Micros;
   /** See `StreamOptions.nudgeDelayMicros`; `NEVER` switches it off. */
   readonly nudgeDelayMicros: Micros;
   /** Silence after which TCP starts to probe a peer, in whole seconds. 0: never. */

@@ -51,7 +51,7 @@ export function depthField(depth: number): number {
 }
 
 /** Our depths before negotiation: requested values, capped by the limits. */
-export function localDepths(
+function localDepths(
   consumerDepths: { readonly ird: number; readonly ord: number },
   options: DepthOptions,
 ): Depths {
@@ -70,15 +70,17 @@ export function requestParameters(options: DepthOptions): EnhancedParameters {
 }
 
 /**
- * A responder's answer to an enhanced Request: the word of an accepting Reply, and the resulting
- * depths, which that word carries (EMPA-9.1-01). `consumerDepths` are the consumer's at accept.
+ * A responder's answer to a Request: the word of an accepting Reply, which is enhanced as the Request
+ * is, and the resulting depths, which that word carries (EMPA-9.1-01). `consumerDepths` are the
+ * consumer's at accept.
  */
-export function answerRequest(
-  request: EnhancedParameters,
+export function answerRequest<Word extends EnhancedParameters | undefined>(
+  request: Word,
   consumerDepths: { readonly ird: number; readonly ord: number },
   options: DepthOptions,
-): { readonly reply: EnhancedParameters; readonly depths: Depths } {
+): { readonly reply: Word; readonly depths: Depths } {
   let { ird, ord } = localDepths(consumerDepths, options);
+  if (request === undefined) return { reply: request, depths: { ird, ord } };
   // EMPA-9.1-15: left unnegotiated; else EMPA-9.1-04, no more reads outstanding than the initiator
   // can take.
   const ordNegotiated = request.ird !== DEPTH_UNNEGOTIATED;
@@ -95,16 +97,17 @@ export function answerRequest(
       rtr,
       ird: irdNegotiated ? ird : DEPTH_UNNEGOTIATED,
       ord: ordNegotiated ? ord : DEPTH_UNNEGOTIATED,
-    },
+    } as Word,
     depths: { ird, ord },
   };
 }
 
 /** The word of a rejecting Reply: what we would have needed (EMPA-9.1-06), not a compromise. */
 export function rejectParameters(
-  request: EnhancedParameters,
+  request: EnhancedParameters | undefined,
   options: DepthOptions,
-): EnhancedParameters {
+): EnhancedParameters | undefined {
+  if (request === undefined) return undefined;
   return {
     peerToPeer: request.peerToPeer,
     rtr: answerRtr(request, options, options.irdMax),
@@ -112,12 +115,15 @@ export function rejectParameters(
   };
 }
 
-/** Negotiates from an accepting enhanced Reply. `request` is what we sent. */
+/** Negotiates from an accepting Reply, if both are enhanced. `request` is what we sent. */
 export function concludeReply(
-  request: EnhancedParameters,
-  reply: EnhancedParameters,
+  request: EnhancedParameters | undefined,
+  reply: EnhancedParameters | undefined,
   options: DepthOptions,
 ): InitiatorOutcome {
+  if (request === undefined || reply === undefined) {
+    return { ...localDepths(options, options), rtr: undefined, error: undefined };
+  }
   // EMPA-9.1-14, EMPA-9.1-16: an unnegotiated value leaves ours unchanged. EMPA-9.1-09: no more
   // reads outstanding than the responder can take.
   const ord = reply.ird === DEPTH_UNNEGOTIATED ? request.ord : Math.min(request.ord, reply.ird);

@@ -34,7 +34,6 @@ import {
   concludeReply,
   crcInUse,
   type Depths,
-  localDepths,
   rejectParameters,
   requestParameters,
 } from './negotiation.ts';
@@ -154,22 +153,16 @@ export class Startup {
     const { request } = this.#state;
     const options = this.#options;
     // EMPA-10-01, EMPA-10-02, EMPA-10-04
-    const answer =
-      request.enhanced === undefined
-        ? undefined
-        : answerRequest(request.enhanced, consumerDepths, options);
-    const frame = emitted(this.#reply(request, answer?.reply, privateData, false));
+    const { reply, depths } = answerRequest(request.enhanced, consumerDepths, options);
+    const frame = emitted(this.#reply(request, reply, privateData, false));
     // MPA-7.1.2-18: an RTR follows the Reply at once, so the startup timeout applies to it. In the
     // client-server model the consumer may send its first message later.
-    const rtrDue = answer?.reply.peerToPeer === true;
+    const rtrDue = reply?.peerToPeer === true;
     const deadline = rtrDue ? now + options.startupTimeoutMicros : NEVER;
     this.#transition({ name: 'awaiting-first-fpdu', deadline });
     // MPA-7.1.2-06
     this.#effects.push({ type: 'transmit', frame });
-    const agreement = this.#agreement(
-      request,
-      answer?.depths ?? localDepths(consumerDepths, options),
-    );
+    const agreement = this.#agreement(request, depths);
     this.#effects.push({ type: 'full-operation', agreement, rtr: undefined, error: undefined });
   }
 
@@ -178,10 +171,7 @@ export class Startup {
     if (this.#state.name === 'failed') return;
     assert(this.#state.name === 'awaiting-consumer', 'no Request to reject');
     const { request } = this.#state;
-    const parameters =
-      request.enhanced === undefined
-        ? undefined
-        : rejectParameters(request.enhanced, this.#options);
+    const parameters = rejectParameters(request.enhanced, this.#options);
     // MPA-7.1.2-04, MPA-7.1.1-12
     const frame = emitted(this.#reply(request, parameters, privateData, true));
     this.#transition({ name: 'rejected' });
@@ -391,10 +381,7 @@ export class Startup {
     }
     // MPA-7.1.2-07: from here on FPDUs may be sent.
     this.#transition(FULL_OPERATION);
-    const outcome =
-      request.enhanced === undefined || reply.enhanced === undefined
-        ? { ...localDepths(this.#options, this.#options), rtr: undefined, error: undefined }
-        : concludeReply(request.enhanced, reply.enhanced, this.#options);
+    const outcome = concludeReply(request.enhanced, reply.enhanced, this.#options);
     // EMPA-9.3-02
     const error = givingUp ? MPA_ERRORS.localCatastrophic : outcome.error;
     // MPA-7.1.2-10

@@ -27,8 +27,8 @@ export type FpduSizePolicy =
       readonly mulpduBytes: number;
     };
 
-/** Options of one side of a connection: a device profile plus the connection's own choices. */
-export interface StreamOptions {
+/** Options of a stream that a device sets for all. */
+export interface StreamDefaults {
   /** MPA revision that an initiator sends: 1 (RFC 5044) or 2 (RFC 6581). */
   readonly mpaRevision: 1 | 2;
   /** False: only revision 1 is spoken, and an enhanced Request fails (RFC 6581 §10). */
@@ -39,14 +39,9 @@ export interface StreamOptions {
   readonly markersRequested: boolean;
   /** Peer-to-peer model with RTR (RFC 6581 §9.2); false is the client-server model. */
   readonly peerToPeer: boolean;
+  /** Kinds of the ready-to-receive message that are accepted. */
   readonly rtrKinds: RtrKinds;
-  /** Requested value, and limit, for inbound reads (IRD) and outbound reads (ORD). */
-  readonly ird: number;
-  readonly ord: number;
-  readonly irdMax: number;
-  readonly ordMax: number;
-  /** Payload bytes that one TCP segment holds; undefined until the socket reports it. */
-  readonly emssBytes: number;
+  /** How large FPDUs are. */
   readonly fpduSize: FpduSizePolicy;
   /** How long an initiator waits for the Reply, a responder for the Request (RFC 5044 §7.1.3). */
   readonly startupTimeoutMicros: Micros;
@@ -56,6 +51,17 @@ export interface StreamOptions {
    * before a disconnect may take longer while it makes progress.
    */
   readonly closeTimeoutMicros: Micros;
+}
+
+/** Options of one side of a connection: a device profile plus the connection's own choices. */
+export interface StreamOptions extends StreamDefaults {
+  /** Requested value, and limit, for inbound reads (IRD) and outbound reads (ORD). */
+  readonly ird: number;
+  readonly ord: number;
+  readonly irdMax: number;
+  readonly ordMax: number;
+  /** Payload bytes that one TCP segment holds; undefined until the socket reports it. */
+  readonly emssBytes: number;
   /** Speak RFC 7306: atomics and Immediate Data. Default true. */
   readonly extensionsEnabled?: boolean;
   /**

@@ -5,7 +5,7 @@
  * Read before changing: RFC 5044 §4.1, §4.3, §7.1.1.
  */
 import { readUint8, readUint16 } from '#base/checked-bytes';
-import type { FaultOpcode } from '#contract/protocol/faults';
+import { FAULT_OPCODES, type FaultOpcode } from '#contract/protocol/faults';
 import { fpduSizeBytes, ULPDU_LENGTH_BYTES } from '../wire/fpdu.ts';
 import { leadingMarkerBytes, markedSizeBytes, markerPhase } from '../wire/marker.ts';
 import { RDMAPControl } from '../wire/rdmap-header.ts';
@@ -13,20 +13,7 @@ import { STARTUP_HEADER_BYTES } from '../wire/startup-frame.ts';
 import { depthsAt } from './depths.ts';
 
 /** Names of RDMAP's opcodes, by number. */
-export const OPCODE_NAMES: readonly FaultOpcode[] = [
-  'write',
-  'read-request',
-  'read-response',
-  'send',
-  'send-invalidate',
-  'send-solicited',
-  'send-solicited-invalidate',
-  'terminate',
-  'immediate',
-  'immediate-solicited',
-  'atomic-request',
-  'atomic-response',
-];
+export const OPCODE_NAMES = FAULT_OPCODES.slice(0, FAULT_OPCODES.indexOf('mpa-request'));
 
 /** Where the keys "MPA ID Req Frame" and "MPA ID Rep Frame" differ, and the letter of a Request. */
 const KEY_LETTER = { at: 9, request: 0x71 } as const;

@@ -19,7 +19,6 @@ import {
   answerRequest,
   concludeReply,
   type Depths,
-  localDepths,
   rejectParameters,
   requestParameters,
 } from '../engine/negotiation.ts';
@@ -116,21 +115,17 @@ export class DdpSession {
     if (this.#state.name === 'over') return;
     assert(this.#state.name === 'awaiting-consumer', 'no Initiate to accept');
     const { request } = this.#state;
-    const options = this.#options;
-    const answer =
-      request.enhanced === undefined
-        ? undefined
-        : answerRequest(request.enhanced, consumerDepths, options);
     // SCTPE-10-01: the answer is enhanced as the request was.
+    const { reply, depths } = answerRequest(request.enhanced, consumerDepths, this.#options);
     const message: SessionMessage = {
-      function: answer === undefined ? SessionFunction.accept : SessionFunction.enhancedAccept,
-      enhanced: answer?.reply,
+      function: reply === undefined ? SessionFunction.accept : SessionFunction.enhancedAccept,
+      enhanced: reply,
       privateData,
     };
     checkSessionMessage(message);
     this.#transition({ name: 'open' });
     this.#send(message);
-    const agreement = agreementOf(request, answer?.depths ?? localDepths(consumerDepths, options));
+    const agreement = agreementOf(request, depths);
     this.#effects.push({ type: 'full-operation', agreement, rtr: undefined, error: undefined });
   }
 
@@ -140,10 +135,7 @@ export class DdpSession {
     if (this.#state.name === 'over') return;
     assert(this.#state.name === 'awaiting-consumer', 'no Initiate to reject');
     const { request } = this.#state;
-    const enhanced =
-      request.enhanced === undefined
-        ? undefined
-        : rejectParameters(request.enhanced, this.#options);
+    const enhanced = rejectParameters(request.enhanced, this.#options);
     const message: SessionMessage = {
       function: enhanced === undefined ? SessionFunction.reject : SessionFunction.enhancedReject,
       enhanced,
@@ -339,12 +331,8 @@ export class DdpSession {
   }
 
   #handleAccept(message: SessionMessage, request: SessionMessage): void {
-    const options = this.#options;
     this.#transition({ name: 'open' });
-    const outcome =
-      request.enhanced === undefined || message.enhanced === undefined
-        ? { ...localDepths(options, options), rtr: undefined, error: undefined }
-        : concludeReply(request.enhanced, message.enhanced, options);
+    const outcome = concludeReply(request.enhanced, message.enhanced, this.#options);
     const { rtr, error } = outcome;
     this.#effects.push({
       type: 'full-operation',
