@@ -20,6 +20,7 @@ import {
 import { insertMarkers, leadingMarkerBytes, markedSizeBytes, markerPhase } from '../wire/marker.ts';
 import type { ChunkPool } from './chunk-pool.ts';
 import type { UlpduWriter } from './lower-layer.ts';
+import { OutputChunk } from './output-chunk.ts';
 
 export interface FpduSenderOptions {
   readonly pool: ChunkPool;
@@ -37,17 +38,6 @@ export interface FpduSenderOptions {
   readonly segmentBytes?: number;
 }
 
-/** A chunk with output: `0 <= flushed <= polled <= committed <= bytes.length`. */
-interface OutputChunk {
-  readonly bytes: Uint8Array;
-  committed: number;
-  polled: number;
-  flushed: number;
-  /** CRCs of FPDUs not yet polled may be missing. */
-  unsealed: boolean;
-  next: OutputChunk | undefined;
-}
-
 const NO_BYTES = new Uint8Array(0);
 
 /**
@@ -58,9 +48,7 @@ const FILLING_MIN_BYTES = 16_384;
 
 /** Builds FPDUs and holds them until the socket has taken them. */
 export class FpduSender implements UlpduWriter {
-  /** The chunk of the current ULPDU. Valid from `begin` to `commit`. */
   bytes: Uint8Array = NO_BYTES;
-  /** Where to write the current ULPDU in `bytes`. Valid from `begin` to `commit`. */
   ulpduStart = 0;
   readonly #transmit = transmitOf();
   readonly #pool: ChunkPool;
@@ -354,24 +342,8 @@ export class FpduSender implements UlpduWriter {
   /** The current chunk if `bytes` more fit, else a new one. */
   #chunkWithRoom(bytes: number): OutputChunk {
     const tail = this.#last;
-    if (tail !== undefined) {
-      // A dropped reservation can leave a tail chunk without output; it is as good as a new one.
-      if (tail.flushed === tail.committed) {
-        tail.committed = 0;
-        tail.polled = 0;
-        tail.flushed = 0;
-        tail.unsealed = false;
-      }
-      if (tail.committed + bytes <= tail.bytes.length) return tail;
-    }
-    const chunk: OutputChunk = {
-      bytes: this.#pool.acquire(),
-      committed: 0,
-      polled: 0,
-      flushed: 0,
-      unsealed: false,
-      next: undefined,
-    };
+    if (tail?.hasRoom(bytes)) return tail;
+    const chunk = new OutputChunk(this.#pool.acquire());
     if (tail === undefined) this.#first = chunk;
     else tail.next = chunk;
     this.#last = chunk;

@@ -9,6 +9,7 @@ import { writeUint16 } from '#base/checked-bytes';
 import { type Transmit, transmitOf } from '#base/transmit';
 import type { ChunkPool } from '../engine/chunk-pool.ts';
 import type { UlpduWriter } from '../engine/lower-layer.ts';
+import { OutputChunk } from '../engine/output-chunk.ts';
 import {
   emitSessionMessage,
   PayloadProtocol,
@@ -16,14 +17,6 @@ import {
   SSN_BYTES,
   sessionMessageBytes,
 } from './session-message.ts';
-
-/** A chunk with output: `0 <= flushed <= polled <= committed <= bytes.length`. */
-interface OutputChunk {
-  readonly bytes: Uint8Array;
-  committed: number;
-  polled: number;
-  flushed: number;
-}
 
 const NO_BYTES = new Uint8Array(0);
 const SSN_MASK = 0xffff;
@@ -258,16 +251,8 @@ export class MessageWriter implements UlpduWriter {
   /** The current chunk if `bytes` more fit, else a new one. */
   #chunkWithRoom(bytes: number): OutputChunk {
     const tail = this.#chunks[this.#chunks.length - 1];
-    if (tail !== undefined) {
-      // A dropped reservation can leave a tail chunk without output; it is as good as a new one.
-      if (tail.flushed === tail.committed) {
-        tail.committed = 0;
-        tail.polled = 0;
-        tail.flushed = 0;
-      }
-      if (tail.committed + bytes <= tail.bytes.length) return tail;
-    }
-    const chunk = { bytes: this.#pool.acquire(), committed: 0, polled: 0, flushed: 0 };
+    if (tail?.hasRoom(bytes)) return tail;
+    const chunk = new OutputChunk(this.#pool.acquire());
     this.#chunks.push(chunk);
     return chunk;
   }
