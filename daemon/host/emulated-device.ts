@@ -105,7 +105,6 @@ export class EmulatedDevice implements ServedDevice {
     if (this.rocePort !== undefined) this.rocePort.down = down;
   }
 
-  /** Identity and limits (`ibv_query_device`). */
   attributes(): DeviceAttributes {
     return {
       ...this.nic.queryDevice(),
@@ -122,7 +121,6 @@ export class EmulatedDevice implements ServedDevice {
     return proposed;
   }
 
-  /** Counters of a RoCE device by rxe's names; undefined for others. */
   get hwCounters(): Readonly<Record<string, number>> | undefined {
     return this.rocePort && hwCounters(this.rocePort.counters, this.nic.counters);
   }
@@ -131,7 +129,6 @@ export class EmulatedDevice implements ServedDevice {
     return this.rocePort && linkCounters(this.rocePort.counters);
   }
 
-  /** The one port (`ibv_query_port`). */
   port(): PortAttributes {
     const guid = this.info.nodeGuid;
     return {

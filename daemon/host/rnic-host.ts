@@ -79,7 +79,6 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
   readonly crcEngine: CrcEngine;
   /** Injected faults. */
   readonly faults: HostFaults = new HostFaults(this);
-  /** An armed CQ fired; its tag identifies the owner. */
   onCompletion: (cq: CQ) => void = () => {};
   onAsync: (device: EmulatedDevice, event: HostAsyncEvent) => void = () => {};
   onCmEvent: (id: HostId, event: HostCmEvent) => void = () => {};
@@ -227,7 +226,6 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     return this.#iwarp.associationCount;
   }
 
-  /** The clock's microseconds; monotonic. */
   now(): Micros {
     return this.#loop.now();
   }
@@ -266,7 +264,6 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
     return this.#roce.multicastGroups;
   }
 
-  /** Name of the device that created this QP, if it belongs to this host. */
   deviceOf(qp: QP): string | undefined {
     return this.devices.find(({ nic }) => nic.findQP(qp.qpn) === qp)?.name;
   }

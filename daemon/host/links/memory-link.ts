@@ -178,7 +178,6 @@ export class MemoryLink implements Link, CarriedLink {
     return this.#open && !this.#paused && !this.#dead;
   }
 
-  /** Delivers bytes, then the end of the connection. Returns how many bytes the peer took. */
   deliver(): number {
     const peer = this.#peer;
     if (this.#resets) {

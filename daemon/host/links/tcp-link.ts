@@ -56,9 +56,6 @@ export class TcpLink implements Link {
   readonly localPort: number;
   readonly remoteAddress: string;
   readonly remotePort: number;
-  /**
-   * Ends a segment after each write. Set if the peer cannot handle an FPDU that spans two segments.
-   */
   segmentAligned = false;
   user: LinkUser = NO_USER;
   readonly #socket: Socket;
@@ -101,20 +98,14 @@ export class TcpLink implements Link {
     return segmentBytes(this.#socket.destroyed ? undefined : this.#fd);
   }
 
-  /** True when bytes of an earlier `write` wait for room in the kernel. */
   get congested(): boolean {
     return this.#leftBytes > 0;
   }
 
-  /** True if `write` may be called: nothing is left over and our FIN has not been sent. */
   get writable(): boolean {
     return this.#leftBytes === 0 && !this.#finished && !this.#closed && !this.#socket.destroyed;
   }
 
-  /**
-   * Sends bytes; the link must be writable. Returns how many the kernel accepted at once: those are
-   * the caller's again. The rest stays borrowed until `handleFlushed`.
-   */
   write({ bytes }: Transmit): number {
     if (!this.writable) throw new Error('the link is not writable');
     const taken = this.#send(bytes);
@@ -140,7 +131,6 @@ export class TcpLink implements Link {
     }
   }
 
-  /** Incoming bytes wait in the kernel until `resumeReading`. */
   pauseReading(): void {
     this.#reading.pause();
   }
@@ -155,24 +145,18 @@ export class TcpLink implements Link {
     this.user.handleBytes(bytes);
   }
 
-  /** Sends our FIN after all written bytes. Reading continues (DDP-6.2.1-06). */
   finish(): void {
     if (this.#finished || this.#closed) return;
     this.#finished = true;
     this.#socket.end();
   }
 
-  /**
-   * Closes the socket at once: bytes that the kernel has accepted are still sent, then a FIN. The
-   * kernel resets instead if there is unread input.
-   */
   close(): void {
     if (this.#closed || this.#socket.destroyed) return;
     this.#finished = true;
     this.#socket.destroy();
   }
 
-  /** Resets the connection at once; bytes in flight are lost. */
   reset(): void {
     if (this.#closed || this.#socket.destroyed) return;
     this.#finished = true;

@@ -13,7 +13,6 @@ import { TcpListener } from './tcp-listener.ts';
 
 export class TcpPort implements LinkPort {
   readonly address: string;
-  /** The port; the one that the host picked if 0 was given. */
   readonly port: number;
   readonly #environment: LinkEnvironment;
   readonly #v6Only: boolean | undefined;
@@ -53,15 +52,10 @@ export class TcpPort implements LinkPort {
     return this.#taken;
   }
 
-  /** True once the kernel accepts connections here, whether or not they are delivered. */
   get listens(): boolean {
     return this.#listens;
   }
 
-  /**
-   * Delivers connections from now on, starting with those that arrived since `suspend`. Throws
-   * `NetworkError` (EADDRINUSE, EINVAL if not held).
-   */
   listen(onLink: (link: TcpLink) => void, onError: (error: Error) => void): void {
     const held = this.#held();
     translated(() => {
@@ -76,16 +70,11 @@ export class TcpPort implements LinkPort {
     this.#listens = true;
   }
 
-  /** Leaves later connections in the kernel, until `listen` or `release`. */
   suspend(): void {
     this.#listener?.close();
     this.#listener = undefined;
   }
 
-  /**
-   * Connects from here; see `dialTcp`. Throws `NetworkError`: EINVAL if not held, or if listening;
-   * EADDRINUSE.
-   */
   dial(
     remote: { readonly address: string; readonly port: number },
     onConnected: (link: TcpLink) => void,
@@ -97,10 +86,6 @@ export class TcpPort implements LinkPort {
     return dialTcp(fd, this, remote, this.#environment, onConnected, onFailed);
   }
 
-  /**
-   * Releases the port; a listener stops. Accepted and outgoing connections stay, waiting ones are
-   * reset.
-   */
   release(): void {
     this.suspend();
     if (this.#fd !== undefined) closeDescriptor(this.#fd);

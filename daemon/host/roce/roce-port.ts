@@ -14,7 +14,7 @@ import { type HostAddress, interfaceOf } from '../host-addresses.ts';
 import { type GidSource, GidTable, type GidTableEntry } from './gid-table.ts';
 import type { MulticastGroups } from './multicast-groups.ts';
 import type { ServicePort } from './packet-port.ts';
-import { makeRoceCounters, type RoceCounters } from './roce-counters.ts';
+import { RoceCounters } from './roce-counters.ts';
 
 /** `enum ibv_mtu`: 256. */
 const SMALLEST_MTU = 1;
@@ -40,7 +40,7 @@ export interface PortHost {
 
 export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
   readonly addresses: PortAddresses = this;
-  readonly counters: RoceCounters = makeRoceCounters();
+  readonly counters: RoceCounters = new RoceCounters();
   #down = false;
   readonly name: string;
   readonly guid: Uint8Array;
@@ -93,7 +93,7 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
 
   /** Sets all counters to zero. */
   resetCounters(): void {
-    Object.assign(this.counters, makeRoceCounters());
+    Object.assign(this.counters, new RoceCounters());
   }
 
   gid(index: number): Uint8Array | undefined {
@@ -104,7 +104,6 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
     return this.peer(dgid) === undefined ? this.#host.outwardMtu(this, sgid, dgid) : LARGEST_MTU;
   }
 
-  /** The port that has this GID, among those reached. */
   peer(dgid: Uint8Array): RocePort | undefined {
     for (const port of this.#host.rocePorts()) if (port.has(dgid)) return port;
     return undefined;
@@ -114,7 +113,6 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
     return this.#host.makeWire(qp, this);
   }
 
-  /** True for a GID of this port. */
   has(gid: Uint8Array): boolean {
     return this.indexOf(gid) !== undefined;
   }

@@ -113,7 +113,6 @@ export class SctpNetwork implements Network, Associations, LinkPortHost {
     this.#faults?.setFaults(own);
   }
 
-  /** Ends associations without a session; resolves when all have ended, or the time is up. */
   async leave(): Promise<void> {
     for (const streams of this.#all) if (streams.idle) streams.close();
     if (this.#all.size === 0) return;
@@ -127,7 +126,6 @@ export class SctpNetwork implements Network, Associations, LinkPortHost {
     for (const streams of [...this.#all]) if (streams.idle) streams.abort();
   }
 
-  /** Releases the associations kept for `keeper`. */
   forget(keeper: object): void {
     this.shared.forget(keeper);
   }
@@ -178,7 +176,6 @@ export class SctpNetwork implements Network, Associations, LinkPortHost {
     if (this.#all.size === 0) this.#onLastGone?.();
   }
 
-  /** Number of associations, including those without a session. */
   get associationCount(): number {
     return this.#all.size;
   }

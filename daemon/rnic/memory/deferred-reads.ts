@@ -19,7 +19,6 @@ export class DeferredReads implements PayloadReader {
   #backing: MemoryBacking | undefined = undefined;
   #lost = false;
 
-  /** Copies the bytes into `target`, now or by `fetch`. False when the memory is gone. */
   read(
     backing: MemoryBacking,
     offset: number,

@@ -17,7 +17,6 @@ export class CompletionRecord implements CompletedWork {
   qpn = 0;
   opcode = 0;
   status: CQEStatus = CQEStatus.success;
-  /** Bits of `QueueFlag` beside VALID. */
   flags = 0;
   wrIdHi = 0;
   wrIdLo = 0;

@@ -91,7 +91,6 @@ export class ElementRing implements WorkRing {
   #mask: number;
   /** Counts freely, modulo 2^32. */
   #head = 0;
-  /** Byte position of the next element. */
   position: number;
 
   /** `count` is a power of two; the ring starts at `start` in `bytes` and must fit. */
@@ -114,7 +113,6 @@ export class ElementRing implements WorkRing {
     this.#mask = count - 1;
   }
 
-  /** Free-running index of the next element. */
   get index(): number {
     return this.#head;
   }
