@@ -117,3 +117,8 @@ function printIPv6(groups: readonly number[]): string {
   if (bestStart < 0) return hex.join(':');
   return `${hex.slice(0, bestStart).join(':')}::${hex.slice(bestStart + bestLength).join(':')}`;
 }
+
+/** An address and a port; IPv6 addresses are in brackets. */
+export function endText(address: string, port: number): string {
+  return `${address.includes(':') ? `[${address}]` : address}:${port}`;
+}

@@ -99,3 +99,8 @@ export function copyBytes(
   }
   for (let i = 0; i < size; i++) target[at + i] = source[start + i] as number;
 }
+
+/** A view of all of the bytes. */
+export function viewOf(bytes: Uint8Array): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}

@@ -1,10 +1,10 @@
 /** Decodes RoCEv2 datagrams with their receiver's checks: one line per packet. */
 import { type Crc32, crc32 } from '../roce/wire/crc32.ts';
-import { DatagramRefusal, makeDatagram, parseDatagram } from '../roce/wire/datagram.ts';
+import { Datagram, DatagramRefusal, parseDatagram } from '../roce/wire/datagram.ts';
 import { dumpPacket } from '../roce/wire/dump.ts';
 import { ICRC_BYTES, icrcOf, readIcrc } from '../roce/wire/icrc.ts';
 import { headerBytes, opcodeName } from '../roce/wire/opcode.ts';
-import { makePacket, PacketRefusal, parsePacket } from '../roce/wire/packet.ts';
+import { Packet, PacketRefusal, parsePacket } from '../roce/wire/packet.ts';
 import { IPV6_BYTES, udpEnds } from './udp-header.ts';
 
 /** A datagram to or from the port of RoCEv2, as text. */
@@ -46,8 +46,8 @@ const PACKET_REFUSALS: Readonly<Record<PacketRefusal, string>> = {
 
 export class DatagramTrace {
   readonly #crc32: Crc32;
-  readonly #datagram = makeDatagram();
-  readonly #packet = makePacket();
+  readonly #datagram = new Datagram();
+  readonly #packet = new Packet();
 
   constructor(large: Crc32 = crc32) {
     this.#crc32 = large;
@@ -71,7 +71,7 @@ export class DatagramTrace {
     const { packetStart } = this.#datagram;
     const needed = packetStart + headerBytes(this.#packet.opcode);
     if (read.kind === 'error' || needed > recordedBytes) {
-      return { ...place, ...error('cut off by the recorder') };
+      return { ...place, ...badPacket('cut off by the recorder') };
     }
     return { ...place, ...read, text: `${read.text}, cut off by the recorder` };
   }
@@ -80,14 +80,14 @@ export class DatagramTrace {
     const datagram = this.#datagram;
     const packet = this.#packet;
     const refused = parseDatagram(bytes, at, bytes.length - at, datagram);
-    if (refused !== DatagramRefusal.none) return error(REFUSALS.get(refused) ?? 'not RoCEv2');
+    if (refused !== DatagramRefusal.none) return badPacket(REFUSALS.get(refused) ?? 'not RoCEv2');
     const { packetStart, packetLength } = datagram;
     const end = packetStart + packetLength;
     if (whole && icrcOf(this.#crc32, bytes, at, packetStart, end) !== readIcrc(bytes, end)) {
-      return error(`wrong ICRC: ${this.#nameOf(bytes)}`);
+      return badPacket(`wrong ICRC: ${this.#nameOf(bytes)}`);
     }
     const reason = PACKET_REFUSALS[parsePacket(bytes, packetStart, packetLength, packet)];
-    if (reason !== '') return error(`${reason}: ${opcodeName(bytes[packetStart] ?? 0)}`);
+    if (reason !== '') return badPacket(`${reason}: ${opcodeName(bytes[packetStart] ?? 0)}`);
     const kind = 'packet' as const;
     const { payloadLength } = packet;
     const opcode = opcodeName(packet.opcode);
@@ -103,6 +103,7 @@ export class DatagramTrace {
   }
 }
 
-function error(text: string) {
+/** The line for a packet that cannot be read. */
+export function badPacket(text: string) {
   return { kind: 'error' as const, opcode: '', payloadBytes: 0, text: `bad packet: ${text}` };
 }

@@ -1,4 +1,6 @@
 /** Decodes SCTP packets, in UDP (RFC 6951) or not, that carry DDP (RFC 5043): one line per packet. */
+import { endText } from '#base/address';
+import { viewOf } from '#base/checked-bytes';
 import {
   PayloadProtocol,
   parseSessionMessage,
@@ -14,7 +16,7 @@ import {
 } from '../iwarp/wire/ddp-header.ts';
 import { dumpULPDU } from '../iwarp/wire/dump.ts';
 import { OPCODES, RDMAPControl } from '../iwarp/wire/rdmap-header.ts';
-import type { TracedPacket } from './datagram-trace.ts';
+import { badPacket, type TracedPacket } from './datagram-trace.ts';
 import { sctpPacketEnds, udpEnds } from './udp-header.ts';
 
 /** The port that IANA assigned to SCTP in UDP (RFC 6951 section 6.1). */
@@ -112,14 +114,14 @@ export class SctpTrace {
     };
     const cut = ends.end > bytes.length;
     if (!cut && !this.#isIntact(bytes.subarray(ends.start, ends.end), ends.inUdp)) {
-      return { ...place, ...error('wrong checksum') };
+      return { ...place, ...badPacket('wrong checksum') };
     }
     const contents: Contents = { texts: [], opcode: '', payloadBytes: 0 };
     const whole = readChunks(bytes, ends.start, Math.min(ends.end, bytes.length), contents);
     const { texts, opcode, payloadBytes } = contents;
     const text = `SCTP ${texts.join('; ')}`;
     if (cut) return { ...place, kind: 'packet', opcode, payloadBytes, text: `${text}, cut off` };
-    if (!whole) return { ...place, ...error(`a chunk does not fit: ${text}`) };
+    if (!whole) return { ...place, ...badPacket(`a chunk does not fit: ${text}`) };
     return { ...place, kind: 'packet', opcode, payloadBytes, text };
   }
 
@@ -209,16 +211,4 @@ function controlText(bytes: Uint8Array): string {
     ...(privateData.length === 0 ? [] : [`${privateData.length} bytes of private data`]),
   ];
   return words.join(', ');
-}
-
-function error(text: string) {
-  return { kind: 'error' as const, opcode: '', payloadBytes: 0, text: `bad packet: ${text}` };
-}
-
-function endText(address: string, port: number): string {
-  return `${address.includes(':') ? `[${address}]` : address}:${port}`;
-}
-
-function viewOf(bytes: Uint8Array): DataView {
-  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }

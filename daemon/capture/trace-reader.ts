@@ -2,6 +2,7 @@
  * Converts a watcher's events to readable records: MPA frames, FPDUs and ends of links, packets, work
  * requests and completions of devices, in the order received.
  */
+import { endText } from '#base/address';
 import type { TappedPacket } from '#contract/protocol/packet-records';
 import type { LinkQueuePairs, TapSide } from '#contract/protocol/tap-records';
 import type { TraceRecord } from '#contract/protocol/trace-sample';
@@ -191,9 +192,4 @@ export class TraceReader {
 
 function workPlace(device: string, qpn: number): TracePlace {
   return { source: `${device} QP ${qpn}`, destination: undefined };
-}
-
-/** IPv6 addresses in brackets. */
-function endText(address: string, port: number): string {
-  return `${address.includes(':') ? `[${address}]` : address}:${port}`;
 }

@@ -7,6 +7,7 @@ import {
   WorkQueue,
   workOpcodeName,
 } from '#contract/protocol/work-records';
+import { hex32, hex64 } from '#daemon/iwarp/wire/dump';
 
 /** `WQE RDMA_WRITE wr_id 0x7, 64 bytes to STag 0x11223344 TO 0x00007f0010000000, signaled`. */
 export function postedText(work: PostedWork): string {
@@ -63,12 +64,4 @@ function placeText({ opcode, stag, addressHi, addressLo }: PostedWork): string {
     default:
       return '';
   }
-}
-
-function hex32(value: number): string {
-  return `0x${value.toString(16).padStart(8, '0')}`;
-}
-
-function hex64(hi: number, lo: number): string {
-  return `${hex32(hi)}${lo.toString(16).padStart(8, '0')}`;
 }

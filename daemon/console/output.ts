@@ -122,6 +122,11 @@ export function jsonLine(value: object): string {
 }
 
 /** Escapes control characters that JSON does not escape and a terminal would act on. */
+/** `1 client`, `2 clients`. */
+export function counted(count: number, what: string): string {
+  return `${count} ${what}${count === 1 ? '' : 's'}`;
+}
+
 function escaped(json: string): string {
   return json.replace(/[\u007f-\u009f]/g, (each) => `\\u00${each.charCodeAt(0).toString(16)}`);
 }

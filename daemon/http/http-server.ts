@@ -5,6 +5,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
+import { endText } from '#base/address';
 import { VerbsError } from '#contract/verbs/errors';
 import { HttpRefusal, refusalOf } from './http-refusal.ts';
 import { type HttpRoute, JSON_TYPE, type RouteReply } from './http-route.ts';
@@ -125,7 +126,7 @@ export class HttpServer {
   /** `http://HOST:PORT`, as reached from this host. */
   get url(): string {
     const { address } = this.#options;
-    return `http://${address.includes(':') ? `[${address}]` : address}:${this.port}`;
+    return `http://${endText(address, this.port)}`;
   }
 
   /** Closes every connection; pending responses are cut off. */

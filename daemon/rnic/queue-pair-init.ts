@@ -1,6 +1,7 @@
 /** Creation options of a queue pair. */
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import type { QPState, QPType } from '#contract/verbs/enums';
+import { invalid } from '#contract/verbs/errors';
 import type { CQ } from './queues/completion-queue.ts';
 import type { SRQ } from './queues/shared-receive-queue.ts';
 import type { RingKind, WorkRing } from './rings/ring.ts';
@@ -58,4 +59,10 @@ export interface QPLayout {
   readonly rqOffset: number;
   /** 0 with a shared receive queue. */
   readonly rqCount: number;
+}
+
+/** Throws EINVAL unless a size of an object is an integer in these limits. */
+export function checkCount(what: string, value: number, least: number, most: number): void {
+  if (Number.isInteger(value) && value >= least && value <= most) return;
+  throw invalid(`${what} must be ${least} to ${most}, not ${value}`);
 }

@@ -1,7 +1,7 @@
 /** `iwarpd reset`: clears the state of a daemon and reports what clients leaked. */
 import type { ResetReport } from '#contract/protocol/control';
 import { CommandFailure } from '#daemon/console/failure';
-import { type Output, printJson, tableLines } from '#daemon/console/output';
+import { counted, type Output, printJson, tableLines } from '#daemon/console/output';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { objectsText } from '../status.ts';
 
@@ -57,8 +57,4 @@ const ENDED = 'had ended without releasing objects';
 
 function rowOf(pid: number, program: string, objects: Readonly<Record<string, number>>): string[] {
   return [String(pid), program === '' ? '(not visible)' : program, objectsText(objects)];
-}
-
-function counted(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? '' : 's'}`;
 }

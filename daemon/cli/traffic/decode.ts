@@ -7,7 +7,7 @@ import {
 } from '#daemon/capture/capture-decoder';
 import { CaptureError } from '#daemon/capture/capture-file';
 import { CommandFailure, failureCode, fileFailureText } from '#daemon/console/failure';
-import { jsonLine, type Output } from '#daemon/console/output';
+import { counted, jsonLine, type Output } from '#daemon/console/output';
 import { chooseCrcEngine } from '#daemon/host/crc-engine';
 import { chooseCrc32 } from '#daemon/host/roce/crc32-engine';
 
@@ -85,8 +85,4 @@ function summaryLine(summary: CaptureSummary): string {
     ...(otherConnections > 0 ? [counted(otherConnections, 'other TCP connection')] : []),
     ...(otherPackets > 0 ? [counted(otherPackets, 'other packet')] : []),
   ].join('; ');
-}
-
-function counted(count: number, what: string): string {
-  return `${count} ${what}${count === 1 ? '' : 's'}`;
 }

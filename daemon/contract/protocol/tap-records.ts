@@ -21,6 +21,7 @@
  * `work-records.ts`. `refusal` has a value, a `Refusal` of `refusals.ts`. All four use link 0. A `lost` of link 0 counts such
  * records. All records are in the order of the events.
  */
+import { viewOf } from '#base/checked-bytes';
 import { FRAME_HEADER_BYTES, FrameType, type IpcFrame, writeFrameHeader } from './ipc-frames.ts';
 import { IpcFormatError } from './ipc-value.ts';
 
@@ -175,8 +176,4 @@ export function emitLostBytes(bytes: number): Uint8Array {
 export function parseLostBytes(body: Uint8Array): number {
   if (body.length !== 8) throw new IpcFormatError('the loss record lacks its number');
   return viewOf(body).getFloat64(0, true);
-}
-
-function viewOf(bytes: Uint8Array): DataView {
-  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }

@@ -12,6 +12,7 @@
  * The device is its name as UTF-8, up to the end of the body. An opcode may be unknown: it is what
  * the client wrote.
  */
+import { viewOf } from '#base/checked-bytes';
 import { decodeText, IpcFormatError } from './ipc-value.ts';
 import { CQEStatus, SQOpcode } from './queue-layout.ts';
 
@@ -203,8 +204,4 @@ function qpnOf(fields: DataView): number {
   const qpn = fields.getUint32(0, true);
   if (qpn > QPN_MAX) throw new IpcFormatError(`invalid queue pair number ${qpn}`);
   return qpn;
-}
-
-function viewOf(bytes: Uint8Array): DataView {
-  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }

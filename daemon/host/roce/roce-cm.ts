@@ -23,6 +23,7 @@ import type { QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
 import type { IbCmEvent } from '#daemon/roce/cm/cm-events';
+import { lifeTimeOf } from '#daemon/roce/cm/cm-times';
 import type { CmEndFacts, CmPeerFacts } from '#daemon/roce/cm/cm-types';
 import { CommunicationManager } from '#daemon/roce/cm/communication-manager';
 import { RejectReason, SidrStatus } from '#daemon/roce/wire/cm-message';
@@ -174,7 +175,8 @@ export class RoceCm {
     }
     roce.port = route.port;
     roce.peerAddress = { address: route.destination, port: destination.port };
-    const lifeTime = id.ackTimeout === undefined ? {} : { packetLifeTime: lifeOf(id.ackTimeout) };
+    const lifeTime =
+      id.ackTimeout === undefined ? {} : { packetLifeTime: lifeTimeOf(id.ackTimeout) };
     roce.path = { ...path, ...lifeTime };
     roce.enter('resolved');
     this.#report(id, CMEventType.addrResolved, {
@@ -661,11 +663,6 @@ function connectionOf({ connection, stateText }: RoceId): CmConnection {
 
 function checkLength({ length }: Uint8Array, max: number): void {
   if (length > max) throw invalid(`private data has ${length} bytes; for RoCE the limit is ${max}`);
-}
-
-/** The packet life time for a timeout that a program wants. */
-function lifeOf(ackTimeout: number): number {
-  return Math.max(ackTimeout - 1, 0);
 }
 
 function factsOf(parameters: ProgramParameters): CmEndFacts {

@@ -7,9 +7,9 @@ import {
   ATOMIC_REQUEST_BYTES,
   ATOMIC_RESPONSE_BYTES,
   AtomicOpcode,
+  AtomicRequest,
   AtomicResponseField,
   IMMEDIATE_BYTES,
-  makeAtomicRequest,
   readAtomicRequest,
 } from './atomic-header.ts';
 import {
@@ -21,13 +21,13 @@ import {
 } from './ddp-header.ts';
 import type { EnhancedParameters } from './enhanced-word.ts';
 import {
-  makeReadRequest,
   OPCODES,
   RDMAP_VERSION,
   RDMAP_VERSION_SHIFT,
   RDMAPControl,
   RDMAPOpcode,
   READ_REQUEST_BYTES,
+  ReadRequest,
   readReadRequest,
 } from './rdmap-header.ts';
 import type { StartupFrame } from './startup-frame.ts';
@@ -108,7 +108,7 @@ function dumpContent(header: DDPHeader, bytes: Uint8Array, at: number, length: n
 }
 
 function dumpReadRequest(bytes: Uint8Array, at: number): string {
-  const read = makeReadRequest();
+  const read = new ReadRequest();
   readReadRequest(bytes, at, read);
   const source = `STag ${hex32(read.sourceStag)} TO ${hex64(read.sourceToHi, read.sourceToLo)}`;
   const sink = `STag ${hex32(read.sinkStag)} TO ${hex64(read.sinkToHi, read.sinkToLo)}`;
@@ -116,7 +116,7 @@ function dumpReadRequest(bytes: Uint8Array, at: number): string {
 }
 
 function dumpAtomicRequest(bytes: Uint8Array, at: number): string {
-  const request = makeAtomicRequest();
+  const request = new AtomicRequest();
   readAtomicRequest(bytes, at, request);
   const target = `STag ${hex32(request.stag)} TO ${hex64(request.toHi, request.toLo)}`;
   const operand = hex64(request.operandHi, request.operandLo);
@@ -147,10 +147,12 @@ function dumpTerminate(bytes: Uint8Array, at: number, length: number): string {
   ].join(', ');
 }
 
-function hex32(value: number): string {
+/** `0x` and eight digits. */
+export function hex32(value: number): string {
   return `0x${value.toString(16).padStart(8, '0')}`;
 }
 
-function hex64(hi: number, lo: number): string {
+/** `0x` and sixteen digits. */
+export function hex64(hi: number, lo: number): string {
   return `0x${hi.toString(16).padStart(8, '0')}${lo.toString(16).padStart(8, '0')}`;
 }

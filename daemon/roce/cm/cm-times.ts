@@ -73,7 +73,7 @@ export function ackTimeout(ackDelay: number, packetLifeTime: number): number {
   return Math.min(larger + (smaller >= larger - 1 ? 1 : 0), ACK_TIMEOUT_MAX);
 }
 
-/** The packet life time from which a peer computed its timeout. */
+/** The packet life time from which a peer computed its timeout, or that a program's timeout wants. */
 export function lifeTimeOf(timeout: number): number {
   return Math.max(timeout - 1, 0);
 }
