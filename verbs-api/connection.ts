@@ -14,8 +14,8 @@ import type {
 } from '#contract/verbs/provider';
 import type { RemoteMemory } from '#contract/verbs/remote-memory';
 import type { SGE } from '#contract/verbs/work-request';
-import { cancellable, quiet } from './client/cancellation.ts';
-import { NO_LIMIT, within } from './client/deadline.ts';
+import { quiet } from './client/cancellation.ts';
+import { NO_LIMIT, orAbort, within } from './client/deadline.ts';
 import {
   ConnectionTraffic,
   checkOperation,
@@ -232,15 +232,7 @@ export class EstablishedConnection implements Connection {
     const refused = refusalBy(checkOperation.disconnected, limit);
     if (refused !== undefined) return quiet(Promise.reject(refused));
     const ending = this.#end();
-    return quiet(
-      within(limit, 'the end of the connection', (signal) =>
-        cancellable<Ending>(
-          signal,
-          (waiter) => void ending.then(waiter.resolve, waiter.reject),
-          () => undefined,
-        ),
-      ),
-    );
+    return quiet(within(limit, 'the end of the connection', (signal) => orAbort(ending, signal)));
   }
 
   close(): Promise<void> {

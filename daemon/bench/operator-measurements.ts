@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { CommandFailure } from '../console/failure.ts';
-import { newCounters } from '../rnic/nic-counters.ts';
+import { NicCounters } from '../rnic/nic-counters.ts';
 import { BenchDaemon } from './bench-daemon.ts';
 import type { Measurement } from './measurement.ts';
 import type { Rig } from './rig.ts';
@@ -80,7 +80,7 @@ async function readiness(): Promise<number> {
 
 /** Nanoseconds for a device to count one message, at the sender. */
 function counting(): number {
-  const counters = newCounters();
+  const counters = new NicCounters();
   const began = process.hrtime.bigint();
   for (let message = 0; message < COUNTED_MESSAGES; message++) {
     counters.sendsTaken += 1;

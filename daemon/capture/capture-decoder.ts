@@ -24,20 +24,20 @@ export interface DecodedLine {
   readonly text: string;
 }
 
-export interface CaptureSummary {
-  packets: number;
-  connections: number;
-  fpdus: number;
+export class CaptureSummary {
+  packets = 0;
+  connections = 0;
+  fpdus = 0;
   /** RoCEv2 packets, including those in error. */
-  rocePackets: number;
+  rocePackets = 0;
   /** SCTP packets, in UDP or not, including those in error. */
-  sctpPackets: number;
+  sctpPackets = 0;
   /** Places where decoding had to stop, and packets that a receiver would drop. */
-  errors: number;
+  errors = 0;
   /** TCP connections that are not iWARP or lack their beginning. */
-  otherConnections: number;
+  otherConnections = 0;
   /** Packets that contain no complete TCP segment, no RoCEv2 and no SCTP. */
-  otherPackets: number;
+  otherPackets = 0;
 }
 
 interface CaptureDecoderOptions {
@@ -63,16 +63,7 @@ interface Connection {
 }
 
 export class CaptureDecoder {
-  readonly summary: CaptureSummary = {
-    packets: 0,
-    connections: 0,
-    fpdus: 0,
-    rocePackets: 0,
-    sctpPackets: 0,
-    errors: 0,
-    otherConnections: 0,
-    otherPackets: 0,
-  };
+  readonly summary = new CaptureSummary();
   readonly #parser = new CaptureFileParser();
   readonly #options: CaptureDecoderOptions;
   readonly #pool = new ChunkPool();

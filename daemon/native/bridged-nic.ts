@@ -14,14 +14,14 @@ import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { DeviceMW, DeviceObjects } from '../host/served-device.ts';
 import { EffectQueue, type NicEffect } from '../rnic/effect.ts';
 import type { MRInit } from '../rnic/memory/memory-region.ts';
-import { grantedCapabilities } from '../rnic/queue-pair-init.ts';
+import { checkCount, grantedCapabilities } from '../rnic/queue-pair-init.ts';
 import { CQ, type CQInit } from '../rnic/queues/completion-queue.ts';
 import type { SRQInit } from '../rnic/queues/shared-receive-queue.ts';
 import { SlotCompletionWriter } from '../rnic/rings/completion-writer.ts';
 import { requestRing } from '../rnic/rings/ring.ts';
 import { BridgedCQ } from './bridged-completion-queue.ts';
 import { type BridgedMR, BridgedPD, registerShared } from './bridged-memory.ts';
-import { type BridgedCounters, BridgedQP, type BridgedQPHost } from './bridged-queue-pair.ts';
+import { BridgedCounters, BridgedQP, type BridgedQPHost } from './bridged-queue-pair.ts';
 import { BridgedSRQ } from './bridged-shared-receive-queue.ts';
 import { giveBack } from './give-back.ts';
 import type { LowerChannel, LowerDevice, LowerQP } from './lower.ts';
@@ -56,18 +56,9 @@ export interface NicHost {
   completed(cq: BridgedCQ): void;
 }
 
-const ZERO_COUNTERS: Readonly<BridgedCounters> = {
-  sendsTaken: 0,
-  receivesTaken: 0,
-  completions: 0,
-  failures: 0,
-  flushes: 0,
-  asyncEvents: 0,
-};
-
 export class BridgedNic implements DeviceObjects {
   readonly name: string;
-  readonly counters: BridgedCounters = { ...ZERO_COUNTERS };
+  readonly counters = new BridgedCounters();
   readonly #lower: LowerDevice;
   readonly #channel: LowerChannel;
   readonly #host: NicHost;
@@ -113,7 +104,7 @@ export class BridgedNic implements DeviceObjects {
   // Commands, see `DeviceObjects`
 
   resetCounters(): void {
-    Object.assign(this.counters, ZERO_COUNTERS);
+    Object.assign(this.counters, new BridgedCounters());
   }
 
   allocPD(): BridgedPD {
@@ -319,11 +310,6 @@ export function servedLimits(attributes: DeviceAttributes): DeviceAttributes {
     maxMrSize: Math.min(attributes.maxMrSize, 2 ** 47),
     immediateData: false,
   };
-}
-
-function checkCount(what: string, value: number, least: number, most: number): void {
-  if (Number.isInteger(value) && value >= least && value <= most) return;
-  throw invalid(`${what} must be ${least} to ${most}, not ${value}`);
 }
 
 /** Disposes of the native object if `make` throws. */

@@ -26,7 +26,7 @@ import { invalid, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { QPAttributes } from '#contract/verbs/qp-attributes';
 import { isFlushing, isIdle, qpAction, qpStateName } from '#contract/verbs/qp-state';
 import type { DeviceQP } from '../host/served-device.ts';
-import { countCompletion, type NicCounters } from '../rnic/nic-counters.ts';
+import { countCompletion } from '../rnic/nic-counters.ts';
 import { CompletionRecord } from '../rnic/rings/completion-writer.ts';
 import { ElementRing } from '../rnic/rings/ring.ts';
 import type { BridgedCQ } from './bridged-completion-queue.ts';
@@ -42,12 +42,13 @@ import { SendPoster } from './send-poster.ts';
 const TURN_BUDGET = 1024;
 
 /** Counters of a native device, with the same meaning as those of emulated devices. */
-export interface BridgedCounters
-  extends Pick<
-    NicCounters,
-    'sendsTaken' | 'receivesTaken' | 'completions' | 'flushes' | 'failures'
-  > {
-  asyncEvents: number;
+export class BridgedCounters {
+  sendsTaken = 0;
+  receivesTaken = 0;
+  completions = 0;
+  flushes = 0;
+  failures = 0;
+  asyncEvents = 0;
 }
 
 export interface BridgedQPHost {

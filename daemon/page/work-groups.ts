@@ -49,17 +49,17 @@ type Message =
  * Work requests and messages that a lane waits for. Requests leave a queue once all their messages
  * were seen.
  */
-interface LaneState {
+class LaneState {
   /** Send work whose message has not been fully sent. */
-  readonly sending: OpenGroup[];
+  readonly sending: OpenGroup[] = [];
   /** Reads and atomics whose response has not fully arrived. */
-  readonly asking: OpenGroup[];
+  readonly asking: OpenGroup[] = [];
   /** Sends that arrived without a known receive. */
-  readonly arrived: Sighting[][];
+  readonly arrived: Sighting[][] = [];
   /** A partially received Send, and its receive. */
-  arriving: Sighting[] | undefined;
-  receiving: OpenGroup | undefined;
-  readonly incomplete: OpenGroup[];
+  arriving: Sighting[] | undefined = undefined;
+  receiving: OpenGroup | undefined = undefined;
+  readonly incomplete: OpenGroup[] = [];
 }
 
 export function laneOf(device: string, qpn: number): string {
@@ -91,7 +91,7 @@ export function groupWork(sightings: readonly Sighting[]): WorkGroup[] {
   const lanes = new Map<string, LaneState>();
   const groups: OpenGroup[] = [];
   for (const sighting of sightings) {
-    const state = lanes.get(sighting.lane) ?? newLane();
+    const state = lanes.get(sighting.lane) ?? new LaneState();
     lanes.set(sighting.lane, state);
     switch (sighting.record.kind) {
       case 'wqe':
@@ -109,17 +109,6 @@ export function groupWork(sightings: readonly Sighting[]): WorkGroup[] {
     }
   }
   return groups;
-}
-
-function newLane(): LaneState {
-  return {
-    sending: [],
-    asking: [],
-    arrived: [],
-    arriving: undefined,
-    receiving: undefined,
-    incomplete: [],
-  };
 }
 
 function takeWqe(state: LaneState, wqe: Sighting): OpenGroup {

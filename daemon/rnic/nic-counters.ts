@@ -2,67 +2,40 @@
 import { CQEStatus } from '#contract/protocol/queue-layout';
 import { OutboundKind } from './wire-port.ts';
 
-export interface NicCounters {
+export class NicCounters {
   /** Work requests taken from send queues. */
-  sendsTaken: number;
+  sendsTaken = 0;
   /** Receives taken from receive queues and shared ones. */
-  receivesTaken: number;
+  receivesTaken = 0;
   /** All completions, flushed ones, and those with another error. */
-  completions: number;
-  flushes: number;
-  failures: number;
+  completions = 0;
+  flushes = 0;
+  failures = 0;
   /** Bytes placed for peers (Sends, Writes, Read Responses). */
-  placedBytes: number;
+  placedBytes = 0;
   /** Bytes gathered for peers (Sends, Writes, read sources). */
-  gatheredBytes: number;
+  gatheredBytes = 0;
   /** Refused accesses of peers: wrong key, address, right or alignment. */
-  accessErrors: number;
+  accessErrors = 0;
   /** Messages that found no receive posted. Normal on RoCE: the peer retries. */
-  missingReceives: number;
+  missingReceives = 0;
   /** Messages longer than the receive that they took. */
-  tooLongMessages: number;
-  invalidations: number;
-  binds: number;
+  tooLongMessages = 0;
+  invalidations = 0;
+  binds = 0;
   /** Atomics performed for peers. */
-  atomics: number;
+  atomics = 0;
   /** RDMAP messages sent, by kind; Sends include all four kinds. */
-  outSends: number;
-  outWrites: number;
-  outReads: number;
-  outAtomics: number;
-  outImmediates: number;
+  outSends = 0;
+  outWrites = 0;
+  outReads = 0;
+  outAtomics = 0;
+  outImmediates = 0;
   /** RDMAP messages received; writes and reads of 0 bytes do not count. */
-  inSends: number;
-  inWrites: number;
-  inReads: number;
-  inImmediates: number;
-}
-
-export function newCounters(): NicCounters {
-  return {
-    sendsTaken: 0,
-    receivesTaken: 0,
-    completions: 0,
-    flushes: 0,
-    failures: 0,
-    placedBytes: 0,
-    gatheredBytes: 0,
-    accessErrors: 0,
-    missingReceives: 0,
-    tooLongMessages: 0,
-    invalidations: 0,
-    binds: 0,
-    atomics: 0,
-    outSends: 0,
-    outWrites: 0,
-    outReads: 0,
-    outAtomics: 0,
-    outImmediates: 0,
-    inSends: 0,
-    inWrites: 0,
-    inReads: 0,
-    inImmediates: 0,
-  };
+  inSends = 0;
+  inWrites = 0;
+  inReads = 0;
+  inImmediates = 0;
 }
 
 /** Counts a message about to be sent. */

@@ -21,11 +21,11 @@ import { checkMRInit, MR, type MRInit } from './memory/memory-region.ts';
 import { MW } from './memory/memory-window.ts';
 import { PD } from './memory/protection-domain.ts';
 import { StagTable } from './memory/stag-table.ts';
-import { type NicCounters, newCounters } from './nic-counters.ts';
+import { NicCounters } from './nic-counters.ts';
 import { type NicFaults, noNicFaults } from './nic-faults.ts';
 import type { AddressVector } from './qp-attributes.ts';
 import { QP, type QPHost } from './queue-pair.ts';
-import { grantedCapabilities, type QPInit } from './queue-pair-init.ts';
+import { checkCount, grantedCapabilities, type QPInit } from './queue-pair-init.ts';
 import { CQ, type CQInit } from './queues/completion-queue.ts';
 import { SRQ, type SRQInit } from './queues/shared-receive-queue.ts';
 import { WorkWatch } from './queues/work-watch.ts';
@@ -62,7 +62,7 @@ type DeviceLimits = Omit<
 export class Nic {
   readonly name: string;
   readonly profile: DeviceProfile;
-  readonly counters: NicCounters = newCounters();
+  readonly counters: NicCounters = new NicCounters();
   /** Set by the host to inject failures. */
   readonly faults: NicFaults = noNicFaults();
   readonly watch = new WorkWatch();
@@ -297,7 +297,7 @@ export class Nic {
   }
 
   resetCounters(): void {
-    Object.assign(this.counters, newCounters());
+    Object.assign(this.counters, new NicCounters());
   }
 
   /**
@@ -386,9 +386,4 @@ function completionWriter({ cqe, kind, ring }: CQInit, infiniband: boolean): Com
   if (kind === 'indices') return new IndexedCompletionWriter(cqe, ring);
   const count = ringCount(cqe);
   return new SlotCompletionWriter(requestRing(ring, cqBytes(count)), count, infiniband);
-}
-
-function checkCount(what: string, value: number, least: number, most: number): void {
-  if (Number.isInteger(value) && value >= least && value <= most) return;
-  throw invalid(`${what} must be ${least} to ${most}, not ${value}`);
 }

@@ -155,81 +155,81 @@ interface WireAddress {
  * The next message of a send queue, filled in by `WireUser.nextMessage`. A wire reuses one object
  * for every message. 64-bit values are pairs of unsigned 32-bit halves.
  */
-export interface OutboundMessage {
-  kind: OutboundKind;
+export class OutboundMessage {
+  kind: OutboundKind = OutboundKind.none;
   /** Identifies the message until it is done: a small number, reused afterwards. */
-  slot: number;
+  slot = 0;
   /** Payload bytes for Send and Write; bytes to fetch for a Read Request; 8 for Immediate. */
-  lengthBytes: number;
-  solicited: boolean;
+  lengthBytes = 0;
+  solicited = false;
   /** Sink of a Write, source of a Read Request, target of an Atomic. */
-  remoteStag: number;
-  remoteToHi: number;
-  remoteToLo: number;
+  remoteStag = 0;
+  remoteToHi = 0;
+  remoteToLo = 0;
   /** Sink of a Read Request's response. */
-  sinkStag: number;
-  sinkToHi: number;
-  sinkToLo: number;
+  sinkStag = 0;
+  sinkToHi = 0;
+  sinkToLo = 0;
   /** For Send with Invalidate. */
-  invalidateStag: number;
+  invalidateStag = 0;
   /** Immediate Data (RFC 7306 §6): 8 bytes as two big-endian halves. RoCE: 32 bits, in `Lo`. */
-  immediateHi: number;
-  immediateLo: number;
+  immediateHi = 0;
+  immediateLo = 0;
   /** Datagrams: destination address and queue pair; undefined otherwise. */
-  address: WireAddress | undefined;
-  remoteQpn: number;
-  qkey: number;
+  address: WireAddress | undefined = undefined;
+  remoteQpn = 0;
+  qkey = 0;
   /** Atomic (RFC 7306 §5): operation code, operands and masks. */
-  atomicOperation: number;
+  atomicOperation = 0;
   /** Add or Swap data. */
-  atomicOperandHi: number;
-  atomicOperandLo: number;
-  atomicOperandMaskHi: number;
-  atomicOperandMaskLo: number;
-  atomicCompareHi: number;
-  atomicCompareLo: number;
-  atomicCompareMaskHi: number;
-  atomicCompareMaskLo: number;
+  atomicOperandHi = 0;
+  atomicOperandLo = 0;
+  atomicOperandMaskHi = 0;
+  atomicOperandMaskLo = 0;
+  atomicCompareHi = 0;
+  atomicCompareLo = 0;
+  atomicCompareMaskHi = 0;
+  atomicCompareMaskLo = 0;
 }
 
 /** A delivered Send or Immediate Data message. A wire reuses one object. */
-export interface InboundMessage {
+export class InboundMessage {
   /**
    * True for an RDMA Write with immediate: its `lengthBytes` are in the memory that it named, not
    * in the receive.
    */
-  written: boolean;
+  written = false;
   /** Datagrams: the sender, otherwise 0. The first 40 bytes of the receive are the GRH; they count. */
-  sourceQpn: number;
-  lengthBytes: number;
-  solicited: boolean;
+  sourceQpn = 0;
+  lengthBytes = 0;
+  solicited = false;
   /** True for Send with (Solicited Event and) Invalidate. */
-  invalidates: boolean;
-  invalidateStag: number;
+  invalidates = false;
+  invalidateStag = 0;
   /** Immediate data came: 8 bytes (RFC 7306 §6), or 32 bits in `Lo` (RoCE). */
-  hasImmediate: boolean;
-  immediateHi: number;
-  immediateLo: number;
+  hasImmediate = false;
+  immediateHi = 0;
+  immediateLo = 0;
 }
 
 /** A validated Atomic Request, with space for the result. A wire reuses one object. */
-export interface AtomicAccess {
+export class AtomicAccess {
   /** 0 FetchAdd, 2 CmpSwap (the codes of RFC 7306 §5.2.1). */
-  operation: number;
-  stag: number;
-  toHi: number;
-  toLo: number;
-  operandHi: number;
-  operandLo: number;
-  operandMaskHi: number;
-  operandMaskLo: number;
-  compareHi: number;
-  compareLo: number;
-  compareMaskHi: number;
-  compareMaskLo: number;
+  operation = 0;
+  stag = 0;
+  toHi = 0;
+  toLo = 0;
+  operandHi = 0;
+  operandLo = 0;
+  operandMaskHi = 0;
+  operandMaskLo = 0;
+  compareHi = 0;
+  compareLo = 0;
+  compareMaskHi = 0;
+  compareMaskLo = 0;
   /** Filled in by the queue pair: the value before the operation. */
-  originalHi: number;
-  originalLo: number;
+  originalHi = 0;
+  originalLo = 0;
 }
 
 /** The queue pair as its wire sees it. All calls are synchronous and run to completion. */

@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import { afterAll, afterEach, beforeAll, beforeEach, expect, it } from 'vitest';
 import { shimVariables } from '#daemon/console/shim-environment';
 import { crc32 } from '#daemon/roce/wire/crc32';
-import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
+import { Datagram, parseDatagram } from '#daemon/roce/wire/datagram';
 import { icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { opcodeName } from '#daemon/roce/wire/opcode';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
@@ -67,7 +67,7 @@ function opcodesOf(rows: readonly DissectedPacket[]): Record<string, number> {
 
 /** Every datagram of the file has the ICRC that our codec computes over it. */
 function expectRightIcrc(path: string): void {
-  const datagram = makeDatagram();
+  const datagram = new Datagram();
   const wrong = datagramsOf(path).filter((bytes) => {
     expect(parseDatagram(bytes, 0, bytes.length, datagram)).toBe(0);
     const end = datagram.packetStart + datagram.packetLength;

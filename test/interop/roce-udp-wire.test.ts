@@ -8,7 +8,7 @@ import { afterAll, afterEach, beforeAll, expect, it, vi } from 'vitest';
 import type { FaultSpec } from '#contract/protocol/faults';
 import { shimVariables } from '#daemon/console/shim-environment';
 import { crc32 } from '#daemon/roce/wire/crc32';
-import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
+import { Datagram, parseDatagram } from '#daemon/roce/wire/datagram';
 import { icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
@@ -39,7 +39,7 @@ async function pair(command: string, server: Environment, client: Environment): 
 
 /** Every datagram of the file has the ICRC that our codec computes over it, and identification 0. */
 function expectRightIcrc(path: string): void {
-  const datagram = makeDatagram();
+  const datagram = new Datagram();
   for (const bytes of datagramsOf(path)) {
     expect(parseDatagram(bytes, 0, bytes.length, datagram)).toBe(0);
     expect(datagram.identification).toBe(0);

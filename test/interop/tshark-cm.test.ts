@@ -7,7 +7,7 @@ import { beforeAll, expect, it } from 'vitest';
 import { PcapngWriter } from '#daemon/capture/pcapng-writer';
 import { type CmFields, type CmMessageName, writeCmMessage } from '#daemon/roce/wire/cm-message';
 import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '#daemon/roce/wire/mad';
-import { makePacket } from '#daemon/roce/wire/packet';
+import { Packet } from '#daemon/roce/wire/packet';
 import { CM_MESSAGES } from '../support/cm-messages.ts';
 import { concat, hexOf } from '../support/hex.ts';
 import { describeWith } from '../support/prerequisites.ts';
@@ -107,7 +107,7 @@ describeWith(['tshark'], 'tshark on connection management', () => {
 
   /** The fields of a message as Wireshark shows them. */
   async function dissect(name: CmMessageName, fields: readonly string[]): Promise<string[]> {
-    const packet = makePacket();
+    const packet = new Packet();
     packet.opcode = 0x64;
     packet.destQpn = GSI_QPN;
     packet.sourceQpn = GSI_QPN;

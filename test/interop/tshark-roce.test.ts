@@ -3,9 +3,9 @@ import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
 import { PcapngWriter } from '#daemon/capture/pcapng-writer';
-import { makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
+import { Datagram, parseDatagram } from '#daemon/roce/wire/datagram';
 import { opcodeName, opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
-import { makePacket, type Packet, paddingBytes, parsePacket } from '#daemon/roce/wire/packet';
+import { Packet, paddingBytes, parsePacket } from '#daemon/roce/wire/packet';
 import { datagramsOf, recordingPath } from '../support/captured-datagrams.ts';
 import { concat, hexOf } from '../support/hex.ts';
 import { describeWith } from '../support/prerequisites.ts';
@@ -102,7 +102,7 @@ describeWith(['tshark'], 'tshark on RoCEv2', () => {
     const rows = await dissectRoce(record(`${family}.pcapng`, datagrams));
     expect(rows).toHaveLength(37);
     rows.forEach((row, index) => {
-      const packet = packets[index] ?? makePacket();
+      const packet = packets[index] ?? new Packet();
       const expected = expectedFields(packet, datagrams[index] ?? new Uint8Array());
       expect(shownFields(row, expected), opcodeName(packet.opcode)).toEqual(expected);
     });
@@ -113,8 +113,8 @@ describeWith(['tshark'], 'tshark on RoCEv2', () => {
     const datagrams = datagramsOf(path);
     const rows = await dissectRoce(path);
     expect(rows).toHaveLength(datagrams.length);
-    const datagram = makeDatagram();
-    const packet = makePacket();
+    const datagram = new Datagram();
+    const packet = new Packet();
     rows.forEach((row, index) => {
       const bytes = datagrams[index] ?? new Uint8Array();
       parseDatagram(bytes, 0, bytes.length, datagram);

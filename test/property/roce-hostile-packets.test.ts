@@ -4,7 +4,7 @@ import { QPState, QPType } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
 import { headerBytes, Service } from '#daemon/roce/wire/opcode';
 import {
-  makePacket,
+  Packet,
   PacketRefusal,
   packetBytes,
   parsePacket,
@@ -27,7 +27,7 @@ const SERVICES = [
 
 /** A packet that parses, of the service or another, with plausible and impossible fields. */
 function hostilePacket(prng: Prng, service: number): Uint8Array | undefined {
-  const packet = makePacket();
+  const packet = new Packet();
   packet.opcode = prng.oneIn(20) ? prng.below(256) : service | prng.below(0x18);
   if (headerBytes(packet.opcode) === 0) return undefined;
   const { remoteToHi, remoteToLo } = addressAt(prng.below(MEMORY_BYTES + 100));
@@ -45,7 +45,7 @@ function hostilePacket(prng: Prng, service: number): Uint8Array | undefined {
   packet.payloadLength = prng.choose([0, 4, 88, 256, 256, 257, 512]);
   const bytes = new Uint8Array(packetBytes(packet));
   writeHeaders(bytes, 0, packet);
-  const refusal = parsePacket(bytes, 0, bytes.length, makePacket());
+  const refusal = parsePacket(bytes, 0, bytes.length, new Packet());
   return refusal === PacketRefusal.none ? bytes : undefined;
 }
 

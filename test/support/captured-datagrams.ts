@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CaptureFileParser } from '#daemon/capture/capture-file';
 import { crc32 } from '#daemon/roce/wire/crc32';
-import { DatagramRefusal, makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
+import { Datagram, DatagramRefusal, parseDatagram } from '#daemon/roce/wire/datagram';
 import { icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { repositoryRoot } from './prerequisites.ts';
 
@@ -30,7 +30,7 @@ export function datagramsOf(path: string): Uint8Array[] {
 
 /** Whether a datagram ends with the ICRC that our codec computes over it. */
 export function hasRightIcrc(bytes: Uint8Array): boolean {
-  const datagram = makeDatagram();
+  const datagram = new Datagram();
   const refusal = parseDatagram(bytes, 0, bytes.length, datagram);
   const { packetStart, packetLength } = datagram;
   const end = packetStart + packetLength;

@@ -6,16 +6,12 @@ import { addressBytes } from '#base/address';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { type CmFields, type CmMessageName, writeCmMessage } from '#daemon/roce/wire/cm-message';
 import { crc32 } from '#daemon/roce/wire/crc32';
-import {
-  datagramHeaderBytes,
-  makeDatagram,
-  writeDatagramHeaders,
-} from '#daemon/roce/wire/datagram';
+import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
 import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
 import { writeIpRequest } from '#daemon/roce/wire/ip-request';
 import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '#daemon/roce/wire/mad';
 import { PacketOperation, Service } from '#daemon/roce/wire/opcode';
-import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
@@ -37,7 +33,7 @@ function forgedMessage<N extends CmMessageName>(
   name: N,
   fields: Partial<CmFields<N>>,
 ): Uint8Array {
-  const packet = makePacket();
+  const packet = new Packet();
   Object.assign(packet, {
     opcode: Service.ud | PacketOperation.sendOnly,
     sourceQpn: GSI_QPN,
@@ -45,7 +41,7 @@ function forgedMessage<N extends CmMessageName>(
     qkey: GSI_QKEY,
     payloadLength: MAD_BYTES,
   });
-  const datagram = makeDatagram();
+  const datagram = new Datagram();
   datagram.sourceGid.set(gidBytes(from));
   datagram.destGid.set(gidBytes(to));
   datagram.sourcePort = FORGED_PORT;

@@ -2,7 +2,6 @@
  * A model of a queue pair, for tests of wires: a list of work requests, a list of receives, and memory
  * by its key. It records what happens, and throws as soon as the wire breaks a rule of the port.
  */
-import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import {
   AccessRefusal,
   type AtomicAccess,
@@ -10,7 +9,7 @@ import {
   type InboundMessage,
   type MessageFailure,
   OutboundKind,
-  type OutboundMessage,
+  OutboundMessage,
 } from '#daemon/rnic/wire-port';
 import { hexOf } from './hex.ts';
 
@@ -271,7 +270,7 @@ export class ModelUser implements DeferringUser {
     if (request) this.#asked.push(taken);
     this.mostOpen = Math.max(this.mostOpen, this.#open.length);
     const lengthBytes = work.payload?.length ?? work.sink?.length ?? 0;
-    Object.assign(message, makeOutboundMessage(), { lengthBytes }, work.message, { slot });
+    Object.assign(message, new OutboundMessage(), { lengthBytes }, work.message, { slot });
     return true;
   }
 

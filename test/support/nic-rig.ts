@@ -7,21 +7,19 @@ import type { AsyncEventType } from '#contract/verbs/enums';
 import type { StreamPort } from '#daemon/iwarp/engine/stream-api';
 import type { DeviceProfile } from '#daemon/rnic/device-profile';
 import type { NicEffect } from '#daemon/rnic/effect';
-import { makeAtomicAccess, makeInboundMessage } from '#daemon/rnic/inbound-records';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { PD } from '#daemon/rnic/memory/protection-domain';
 import { Nic } from '#daemon/rnic/nic';
-import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { CQ } from '#daemon/rnic/queues/completion-queue';
 import type { SRQ } from '#daemon/rnic/queues/shared-receive-queue';
 import {
   AccessRefusal,
-  type AtomicAccess,
-  type InboundMessage,
+  AtomicAccess,
+  InboundMessage,
   OutboundKind,
-  type OutboundMessage,
+  OutboundMessage,
   type WireFailure,
 } from '#daemon/rnic/wire-port';
 import {
@@ -61,7 +59,7 @@ export class ScriptedStream implements StreamPort {
     if (!this.open) return;
     for (;;) {
       if (this.current === undefined) {
-        const message = makeOutboundMessage();
+        const message = new OutboundMessage();
         if (!this.#qp.nextMessage(message)) return;
         this.current = message;
       }
@@ -285,11 +283,11 @@ export class NicRig {
 }
 
 /** A plain message of no bytes. */
-export const NO_MESSAGE: Readonly<InboundMessage> = makeInboundMessage();
+export const NO_MESSAGE: Readonly<InboundMessage> = new InboundMessage();
 
 /** An Atomic Request with all fields zero but those given. */
 export function atomicAccess(fields: Partial<AtomicAccess>): AtomicAccess {
-  return { ...makeAtomicAccess(), ...fields };
+  return { ...new AtomicAccess(), ...fields };
 }
 
 /** Upper half of a 64-bit number. */

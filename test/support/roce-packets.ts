@@ -1,14 +1,14 @@
 /** Packets of every opcode, with headers and ICRC as a sender writes them. */
 import { crc32 } from '#daemon/roce/wire/crc32';
 import {
+  Datagram,
   datagramHeaderBytes,
-  makeDatagram,
   writeDatagramHeaders,
   writeUdpChecksum,
 } from '#daemon/roce/wire/datagram';
 import { ICRC_BYTES, icrcOf, writeIcrc } from '#daemon/roce/wire/icrc';
 import { opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
-import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { bytesOf } from './hex.ts';
 
 const GIDS = {
@@ -24,7 +24,7 @@ export const OPCODES: readonly number[] = Array.from({ length: 256 }, (_, opcode
 /** A packet of this opcode with a different value in each field, and payload where it may have some. */
 export function packetOf(opcode: number): Packet {
   const traits = opcodeTraits(opcode);
-  const packet = makePacket();
+  const packet = new Packet();
   packet.opcode = opcode;
   packet.solicited = (traits & Trait.send) !== 0 && (traits & Trait.ends) !== 0;
   packet.pkey = 0x8123;
@@ -58,7 +58,7 @@ export function datagramOf(
   given?: Uint8Array,
 ): Uint8Array {
   const [source, destination] = GIDS[family];
-  const datagram = makeDatagram();
+  const datagram = new Datagram();
   datagram.sourceGid.set(source);
   datagram.destGid.set(destination);
   datagram.trafficClass = 0x68;

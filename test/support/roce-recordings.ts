@@ -1,8 +1,8 @@
 /** The recordings of rxe in `test/vectors/roce`: as datagrams, as packets, as flows of packets. */
 import { readdirSync } from 'node:fs';
-import { DatagramRefusal, makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
+import { Datagram, DatagramRefusal, parseDatagram } from '#daemon/roce/wire/datagram';
 import { opcodeTraits, Service, serviceOf, Trait } from '#daemon/roce/wire/opcode';
-import { makePacket, type Packet, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
+import { Packet, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
 import { psnDistance } from '#daemon/roce/wire/psn';
 import { datagramsOf, RXE_RECORDINGS, recordingPath } from './captured-datagrams.ts';
 import { hexOf } from './hex.ts';
@@ -36,14 +36,14 @@ export interface RecordedPacket {
 
 /** All packets of a recording. Throws for one that is none of RC, UC or UD. */
 export function packetsOfRecording(name: string): RecordedPacket[] {
-  const datagram = makeDatagram();
+  const datagram = new Datagram();
   return recordedDatagrams(name).map((whole, index) => {
     if (parseDatagram(whole, 0, whole.length, datagram) !== DatagramRefusal.none) {
       throw new Error(`${name}: datagram ${index} is no RoCEv2`);
     }
     const { packetStart, packetLength } = datagram;
     const bytes = whole.slice(packetStart, packetStart + packetLength);
-    const packet = makePacket();
+    const packet = new Packet();
     if (parsePacket(bytes, 0, bytes.length, packet) !== PacketRefusal.none) {
       throw new Error(`${name}: packet ${index} is invalid`);
     }

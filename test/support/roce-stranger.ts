@@ -4,14 +4,10 @@ import { gidBytes } from '#daemon/host/host-addresses';
 import type { RoceCounters } from '#daemon/host/roce/roce-counters';
 import { writeCmMessage } from '#daemon/roce/wire/cm-message';
 import { crc32 } from '#daemon/roce/wire/crc32';
-import {
-  datagramHeaderBytes,
-  makeDatagram,
-  writeDatagramHeaders,
-} from '#daemon/roce/wire/datagram';
+import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
 import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
 import { GSI_QKEY, GSI_QPN } from '#daemon/roce/wire/mad';
-import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { until } from './patience.ts';
 
 const UD_SEND_ONLY = 0x64;
@@ -70,8 +66,8 @@ export class RoceStranger {
 
   #datagram(destQpn: number, qkey: number, payload: Uint8Array): Uint8Array {
     const given = { opcode: UD_SEND_ONLY, destQpn, qkey, sourceQpn: GSI_QPN };
-    const packet = Object.assign(makePacket(), given, { payloadLength: payload.length });
-    const datagram = makeDatagram();
+    const packet = Object.assign(new Packet(), given, { payloadLength: payload.length });
+    const datagram = new Datagram();
     datagram.sourceGid.set(gidBytes(this.#from));
     datagram.destGid.set(gidBytes(this.#to));
     Object.assign(datagram, { sourcePort: ROCE_PORT, packetLength: packetBytes(packet) });

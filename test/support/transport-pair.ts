@@ -8,13 +8,7 @@ import {
   type TransportFailure,
 } from '#daemon/roce/transport/packet-wire';
 import { makeWire, type PacketWireOptions } from '#daemon/roce/transport/transport';
-import {
-  makePacket,
-  mayBeAnswered,
-  type Packet,
-  PacketRefusal,
-  parsePacket,
-} from '#daemon/roce/wire/packet';
+import { mayBeAnswered, Packet, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
 import { ModelUser } from './model-user.ts';
 
 const GRH = Uint8Array.from({ length: 40 }, (_, index) => 0xa0 + index);
@@ -25,7 +19,7 @@ export class TransportSide {
   readonly wire: PacketWire;
   failure: TransportFailure | undefined = undefined;
   readonly #buffer = new Uint8Array(PACKET_BYTES_MAX + 2).fill(0xa5);
-  readonly #packet = makePacket();
+  readonly #packet = new Packet();
 
   /** `user`: the queue pair, or how much memory a new one has. */
   constructor(user: number | ModelUser, options: Partial<PacketWireOptions>) {
@@ -77,7 +71,7 @@ export class TransportSide {
 
 /** A packet, taken apart. */
 export function parsed(bytes: Uint8Array | undefined): Packet {
-  const packet = makePacket();
+  const packet = new Packet();
   if (bytes === undefined) throw new Error('there is no packet');
   if (parsePacket(bytes, 0, bytes.length, packet) !== PacketRefusal.none) {
     throw new Error('the packet is invalid');

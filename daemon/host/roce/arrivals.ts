@@ -6,7 +6,7 @@ import { assert } from '#base/assert';
 import type { Micros } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
 import type { QP } from '#daemon/rnic/queue-pair';
-import { makePacket, mayBeAnswered, parsePacket } from '#daemon/roce/wire/packet';
+import { mayBeAnswered, Packet, parsePacket } from '#daemon/roce/wire/packet';
 import { PacketConnection } from './packet-connection.ts';
 import {
   type HeldPacket,
@@ -57,7 +57,7 @@ export class Arrivals {
   /** Connections that received packets in this batch, and when the first of them did. */
   readonly #reading: PacketConnection[] = [];
   #readAt: Micros = 0;
-  readonly #packet = makePacket();
+  readonly #packet = new Packet();
   /** Copies made in this turn. */
   #copies = 0;
 

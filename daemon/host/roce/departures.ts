@@ -8,7 +8,7 @@ import type { Micros } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
-import { makePacket, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
+import { Packet, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
 import type { Arrivals } from './arrivals.ts';
 import type { MulticastGroups } from './multicast-groups.ts';
 import type { OutwardPackets } from './outward-packets.ts';
@@ -57,7 +57,7 @@ export class Departures {
   readonly #lengths = new Uint32Array(BURST_PACKETS_MAX);
   #burst = 0;
   #burstBytes = 0;
-  readonly #packet = makePacket();
+  readonly #packet = new Packet();
 
   /** `onReady` is called with connections that may have packets. */
   constructor(parts: DepartureParts, onReady: (connection: PacketConnection) => void) {

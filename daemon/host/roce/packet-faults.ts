@@ -38,18 +38,18 @@ export interface PacketFacts {
 }
 
 /** The effect of the faults on a packet. */
-interface PacketFate {
-  dropped: boolean;
+class PacketFate {
+  dropped = false;
   /** Its ICRC is wrong. */
-  damaged: boolean;
+  damaged = false;
   /** How often it arrives. */
-  copies: number;
+  copies = 1;
   /** Syndrome of the answer that its sender gets instead, or `NO_ANSWER`. */
-  answer: number;
+  answer: number = NO_ANSWER;
   /** When it is delivered; 0 for now. */
-  due: Micros;
+  due: Micros = 0;
   /** It is delivered earlier if another packet of the flow overtakes it. */
-  reordered: boolean;
+  reordered = false;
 }
 
 /** The connection of this host that a packet belongs to, and its direction. */
@@ -79,14 +79,7 @@ export class PacketFaults {
   #faults: readonly Fault[] | undefined;
   #held: HeldPacket[] = [];
   #heldBytes = 0;
-  readonly #fate: PacketFate = {
-    dropped: false,
-    damaged: false,
-    copies: 1,
-    answer: NO_ANSWER,
-    due: 0,
-    reordered: false,
-  };
+  readonly #fate = new PacketFate();
   /** The faults that hold the packet whose fate is `#fate`. */
   #holders: Fault[] = [];
 

@@ -8,8 +8,8 @@ import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
 import type { Crc32 } from '#daemon/roce/wire/crc32';
 import {
+  Datagram,
   isIpv4Gid,
-  makeDatagram,
   writeDatagramHeaders,
   writeUdpChecksum,
 } from '#daemon/roce/wire/datagram';
@@ -49,7 +49,7 @@ const WRONG = 0xffff_ffff;
 export class PacketRecorder {
   readonly #tap: PacketTap | undefined;
   readonly #bytes = new Uint8Array(IPV6_BYTES + UDP_BYTES + PACKET_BYTES_MAX + ICRC_BYTES);
-  readonly #datagram = makeDatagram();
+  readonly #datagram = new Datagram();
   #crc32: Crc32 | undefined;
 
   constructor(tap: PacketTap | undefined) {

@@ -1,7 +1,7 @@
 /** The destination of packets with an address vector, and the GRH that their receivers see. */
 import type { FaultPeer } from '#daemon/faults/fault';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
-import { GRH_AREA_BYTES, makeDatagram, writeGrhArea } from '#daemon/roce/wire/datagram';
+import { Datagram, GRH_AREA_BYTES, writeGrhArea } from '#daemon/roce/wire/datagram';
 import { ROCE_PORT } from '#daemon/roce/wire/icrc';
 import { gidAddress } from '../host-addresses.ts';
 import { isMulticastGid } from './multicast-groups.ts';
@@ -34,7 +34,7 @@ export class PacketRoutes {
   #routes = new WeakMap<AddressVector, Route>();
   /** The GRH of the last datagram, as the receive's buffer gets it. */
   readonly grh = new Uint8Array(GRH_AREA_BYTES);
-  readonly #datagram = makeDatagram();
+  readonly #datagram = new Datagram();
   readonly #outward: Pick<OutwardPackets, 'path'>;
 
   /** `outward` finds paths to other hosts. */

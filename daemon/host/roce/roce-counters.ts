@@ -7,64 +7,38 @@ import { psnDistance } from '#daemon/roce/wire/psn';
 import { NakCode, SyndromeKind, syndromeKind, syndromeValue } from '#daemon/roce/wire/syndrome';
 
 /** Counts since the port was made. */
-export interface RoceCounters {
-  sentPackets: number;
-  receivedPackets: number;
+export class RoceCounters {
+  sentPackets = 0;
+  receivedPackets = 0;
   /** Packets without a receiver, dropped. */
-  undeliverable: number;
+  undeliverable = 0;
   /** Packets with a wrong ICRC, and malformed ones, dropped by their receiver. */
-  icrcErrors: number;
-  malformed: number;
+  icrcErrors = 0;
+  malformed = 0;
   /** Packets above the share of their sender, see `SourceShares`. */
-  overShare: number;
+  overShare = 0;
   /** Packets with an IPv4 identification other than 0, recovered from their ICRC. */
-  identified: number;
+  identified = 0;
   /** Datagrams with a wrong Q_Key, including those of this host. They count as received. */
-  badQkeys: number;
+  badQkeys = 0;
   /** Packets with a wrong P_Key, or from an unexpected sender. */
-  badPkeys: number;
-  unexpected: number;
+  badPkeys = 0;
+  unexpected = 0;
   /** Repeated requests, and those that arrived too early. */
-  duplicateRequests: number;
-  earlyRequests: number;
+  duplicateRequests = 0;
+  earlyRequests = 0;
   /** Retransmissions after a timeout, and queue pairs that gave up. */
-  timeouts: number;
-  retriesExceeded: number;
-  rnrRetriesExceeded: number;
+  timeouts = 0;
+  retriesExceeded = 0;
+  rnrRetriesExceeded = 0;
   /** Times that the port lost its carrier. */
-  linkDowned: number;
+  linkDowned = 0;
   /** RNR NAKs: sent, and received. */
-  sentRnr: number;
-  receivedRnr: number;
+  sentRnr = 0;
+  receivedRnr = 0;
   /** NAKs for a sequence error: sent, and received. */
-  sentSequenceNaks: number;
-  receivedSequenceNaks: number;
-}
-
-/** Counters at zero. */
-export function makeRoceCounters(): RoceCounters {
-  return {
-    sentPackets: 0,
-    receivedPackets: 0,
-    undeliverable: 0,
-    icrcErrors: 0,
-    malformed: 0,
-    overShare: 0,
-    identified: 0,
-    badQkeys: 0,
-    badPkeys: 0,
-    unexpected: 0,
-    duplicateRequests: 0,
-    earlyRequests: 0,
-    timeouts: 0,
-    retriesExceeded: 0,
-    rnrRetriesExceeded: 0,
-    linkDowned: 0,
-    sentRnr: 0,
-    receivedRnr: 0,
-    sentSequenceNaks: 0,
-    receivedSequenceNaks: 0,
-  };
+  sentSequenceNaks = 0;
+  receivedSequenceNaks = 0;
 }
 
 /** Counts a packet of a reliable connection at a responder that expects `rqPsn` next. */

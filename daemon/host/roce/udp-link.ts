@@ -60,21 +60,21 @@ const EBADF = 9;
 const WRONG = 0xffff_ffff;
 
 /** A packet from another host. Valid during the call that it is passed to. */
-export interface PacketArrival {
+export class PacketArrival {
   /** Owned by the link. */
-  readonly sourceGid: Uint8Array;
+  readonly sourceGid: Uint8Array = new Uint8Array(GID_BYTES);
   /** Our address, or a group. */
-  destGid: Uint8Array;
+  destGid: Uint8Array = new Uint8Array(GID_BYTES);
   /** The queue pairs of the group, of all ports; undefined for a packet to our address. */
-  members: ReadonlySet<QP> | undefined;
-  sourcePort: number;
-  trafficClass: number;
-  hopLimit: number;
+  members: ReadonlySet<QP> | undefined = undefined;
+  sourcePort = 0;
+  trafficClass = 0;
+  hopLimit = 0;
   /** IPv4 only, recovered from the ICRC. */
-  identification: number;
+  identification = 0;
   /** Where it starts, and its length from the base header to the end of the padding. */
-  start: number;
-  length: number;
+  start = 0;
+  length = 0;
 }
 
 /** The path of packets with one address vector. */
@@ -121,17 +121,7 @@ export class UdpLink {
   readonly #in = new IncomingBatch(SLOTS, SLOT_BYTES);
   readonly #inCrc = new SlotCrc(this.#in.bytes, SLOTS);
   readonly #shares = new SourceShares();
-  readonly #arrival: PacketArrival = {
-    sourceGid: new Uint8Array(GID_BYTES),
-    destGid: new Uint8Array(GID_BYTES),
-    members: undefined,
-    sourcePort: 0,
-    trafficClass: 0,
-    hopLimit: 0,
-    identification: 0,
-    start: 0,
-    length: 0,
-  };
+  readonly #arrival = new PacketArrival();
 
   constructor(user: UdpUser) {
     this.#user = user;

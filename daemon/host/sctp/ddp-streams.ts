@@ -45,24 +45,28 @@ interface StreamsOptions {
 }
 
 /** A stream with a session, or with one whose last messages are in flight. */
-interface Stream {
+class Stream {
   /** Undefined once the session has no user. */
   link: SctpLink | undefined;
   /** Our last message of the session was sent, or there is none. */
-  ended: boolean;
+  ended = false;
   /** SSN of the peer's final message, or -1 if not received. */
-  peerLast: number;
+  peerLast = -1;
   /** Number of received messages. */
-  received: number;
+  received = 0;
   /** Number of sent messages. */
-  sent: number;
+  sent = 0;
   /** Numbers, in the association, of the last message and of the last control message. */
-  lastSend: number;
-  lastControl: number;
+  lastSend = 0;
+  lastControl = 0;
   /** A Terminate is pending, since the session has no user to send it. */
-  pendingTerminate: boolean;
+  pendingTerminate = false;
   /** The peer must first be notified that messages may be missing. */
-  pendingCut: boolean;
+  pendingCut = false;
+
+  constructor(link: SctpLink | undefined) {
+    this.link = link;
+  }
 }
 
 /** It is the user of the association. */
@@ -298,7 +302,7 @@ export class DdpStreams implements AssociationUser {
     this.#idleAlarm?.cancel();
     this.#idleAlarm = undefined;
     const link = new SctpLink(this, streamId, onGone);
-    this.#streams[streamId] = newStream(link);
+    this.#streams[streamId] = new Stream(link);
     this.#links.push(link);
     if (this.#links.length > 1 && !this.#several) {
       this.#several = true;
@@ -325,7 +329,7 @@ export class DdpStreams implements AssociationUser {
   /** Answers a message that belongs to no session with a Terminate: once, until that is acknowledged. */
   #refuse(streamId: number): void {
     if (this.#streams[streamId] !== undefined) return;
-    const stream = newStream(undefined);
+    const stream = new Stream(undefined);
     stream.pendingTerminate = true;
     // The peer sends nothing more.
     stream.peerLast = 0;
@@ -459,20 +463,6 @@ export class DdpStreams implements AssociationUser {
     this.#options.onGone?.();
     for (const link of links) link.handleEnded(code);
   }
-}
-
-function newStream(link: SctpLink | undefined): Stream {
-  return {
-    link,
-    ended: false,
-    peerLast: -1,
-    received: 0,
-    sent: 0,
-    lastSend: 0,
-    lastControl: 0,
-    pendingTerminate: false,
-    pendingCut: false,
-  };
 }
 
 /** True once both ends have sent all their messages, and all of the peer's were received. */

@@ -118,26 +118,19 @@ interface InNetwork<Part> {
 }
 
 /** Counts of datagrams. */
-interface CarrierCounters {
-  packetsIn: number;
-  packetsOut: number;
-  readCalls: number;
-  sendCalls: number;
+class CarrierCounters {
+  packetsIn = 0;
+  packetsOut = 0;
+  readCalls = 0;
+  sendCalls = 0;
   /** Too short, too long, or damaged. */
-  badChecksums: number;
+  badChecksums = 0;
   /** Rejected by the kernel. */
-  lostOut: number;
+  lostOut = 0;
 }
 
 export class UdpCarrier implements PacketCarrier {
-  readonly counters: CarrierCounters = {
-    packetsIn: 0,
-    packetsOut: 0,
-    readCalls: 0,
-    sendCalls: 0,
-    badChecksums: 0,
-    lostOut: 0,
-  };
+  readonly counters = new CarrierCounters();
   readonly #user: CarrierUser;
   /** Replaced, never mutated. */
   #observers: readonly InNetwork<PacketObserver>[] = [];

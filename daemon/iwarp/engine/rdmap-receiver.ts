@@ -6,8 +6,7 @@
  * Last. RDMAP-5.2.2-06 allows this check, and no other would detect a wrong Response.
  */
 import { copyBytes, readUint32 } from '#base/checked-bytes';
-import { makeInboundMessage } from '#daemon/rnic/inbound-records';
-import { AccessRefusal, type InboundMessage, type WireUser } from '#daemon/rnic/wire-port';
+import { AccessRefusal, InboundMessage, type WireUser } from '#daemon/rnic/wire-port';
 import {
   ATOMIC_REQUEST_BYTES,
   ATOMIC_RESPONSE_BYTES,
@@ -217,7 +216,7 @@ export class RDMAPReceiver implements DDPReceiverUser {
 
   // DDP-5.4-02 DDP-5.4-03 RDMAP-5.5-04: on an in-order stream all earlier messages are placed.
   #completeSend(opcode: number, ulpWord: number, lengthBytes: number): ProtocolError | undefined {
-    this.#message ??= makeInboundMessage();
+    this.#message ??= new InboundMessage();
     const message = this.#message;
     message.lengthBytes = lengthBytes;
     message.hasImmediate = opcode >= RDMAPOpcode.immediate;
@@ -236,7 +235,7 @@ export class RDMAPReceiver implements DDPReceiverUser {
   }
 
   #keepImmediate(mo: number, bytes: Uint8Array, start: number, length: number): void {
-    this.#message ??= makeInboundMessage();
+    this.#message ??= new InboundMessage();
     const message = this.#message;
     if (mo === 0 && length === IMMEDIATE_BYTES) {
       message.immediateHi = readUint32(bytes, start);

@@ -10,8 +10,12 @@
  * delays everything after it (RDMAP-5.5-09).
  */
 import { assert } from '#base/assert';
-import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
-import { AccessRefusal, OutboundKind, type WireUser } from '#daemon/rnic/wire-port';
+import {
+  AccessRefusal,
+  OutboundKind,
+  OutboundMessage,
+  type WireUser,
+} from '#daemon/rnic/wire-port';
 import {
   ATOMIC_REQUEST_BYTES,
   ATOMIC_RESPONSE_BYTES,
@@ -23,10 +27,10 @@ import {
 } from '../wire/atomic-header.ts';
 import { ProtocolError } from '../wire/protocol-error.ts';
 import {
-  makeReadRequest,
   QueueNumber,
   RDMAPOpcode,
   READ_REQUEST_BYTES,
+  ReadRequest,
   rdmapControl,
   writeReadRequest,
 } from '../wire/rdmap-header.ts';
@@ -66,14 +70,14 @@ const ATOMIC_REQUEST = rdmapControl(RDMAPOpcode.atomicRequest);
 const ATOMIC_RESPONSE = rdmapControl(RDMAPOpcode.atomicResponse);
 
 /** Reused by all streams: filled in and written in one step. */
-const READ_REQUEST_FIELDS = makeReadRequest();
+const READ_REQUEST_FIELDS = new ReadRequest();
 /** The zero-length Read that serves as RTR; it names no memory. Never filled in. */
-const RTR_READ = makeReadRequest();
+const RTR_READ = new ReadRequest();
 
 /** Placeholder until a stream sends its first message: many streams stay idle. Never filled in. */
-const UNSENT = makeOutboundMessage();
+const UNSENT = new OutboundMessage();
 /** Becomes the message of the next stream that sends its first. */
-let spareMessage = makeOutboundMessage();
+let spareMessage = new OutboundMessage();
 
 interface RDMAPSenderOptions {
   readonly user: WireUser;
@@ -227,7 +231,7 @@ export class RDMAPSender {
 
   #keepSpare(): void {
     this.#message = spareMessage;
-    spareMessage = makeOutboundMessage();
+    spareMessage = new OutboundMessage();
   }
 
   #chooseMessage(): boolean {

@@ -8,40 +8,44 @@
  * and a busy one allocates none.
  */
 import type { AtomicAccess } from '#daemon/rnic/wire-port';
-import { makeAtomicRequest } from '../wire/atomic-header.ts';
+import { AtomicRequest } from '../wire/atomic-header.ts';
 import { UNTAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
-import { makeReadRequest, type ReadRequest } from '../wire/rdmap-header.ts';
+import { ReadRequest } from '../wire/rdmap-header.ts';
 
 export const RequestKind = { read: 0, atomic: 1 } as const;
 export type RequestKind = (typeof RequestKind)[keyof typeof RequestKind];
 
 /** A request of the peer. Valid until it is shifted out. */
-export interface InboundRequest {
-  kind: RequestKind;
+export class InboundRequest {
+  kind: RequestKind = RequestKind.read;
   /** DDP header of the request as received, for a Terminate about it. */
-  readonly ddpHeader: Uint8Array;
+  readonly ddpHeader: Uint8Array = new Uint8Array(UNTAGGED_HEADER_BYTES);
   /** ULPDU length of the request. */
-  segmentLength: number;
-  readonly read: ReadRequest;
+  segmentLength = 0;
+  readonly read = new ReadRequest();
   /** Bytes of the read already framed. */
-  sentBytes: number;
+  sentBytes = 0;
   /** For an atomic: the access for the RNIC, with room for its result. */
-  readonly atomic: AtomicAccess & { identifier: number };
+  readonly atomic: AtomicAccess & { identifier: number } = {
+    ...new AtomicRequest(),
+    originalHi: 0,
+    originalLo: 0,
+  };
 }
 
 /** An outbound request. Valid until it is shifted out. */
-export interface OutboundRequest {
-  kind: RequestKind;
+export class OutboundRequest {
+  kind: RequestKind = RequestKind.read;
   /** True for the Read of an RTR indication, which no consumer waits for. */
-  internal: boolean;
-  sinkStag: number;
-  sinkToHi: number;
-  sinkToLo: number;
+  internal = false;
+  sinkStag = 0;
+  sinkToHi = 0;
+  sinkToLo = 0;
   /** Bytes requested, and bytes received. */
-  lengthBytes: number;
-  receivedBytes: number;
+  lengthBytes = 0;
+  receivedBytes = 0;
   /** For an atomic: the identifier that its Response must carry. */
-  identifier: number;
+  identifier = 0;
 }
 
 /** The entries of a new ring; never filled. */
@@ -104,30 +108,6 @@ class Ring<T> {
   }
 }
 
-function makeInboundRequest(): InboundRequest {
-  return {
-    kind: RequestKind.read,
-    ddpHeader: new Uint8Array(UNTAGGED_HEADER_BYTES),
-    segmentLength: 0,
-    read: makeReadRequest(),
-    sentBytes: 0,
-    atomic: { ...makeAtomicRequest(), originalHi: 0, originalLo: 0 },
-  };
-}
-
-function makeOutboundRequest(): OutboundRequest {
-  return {
-    kind: RequestKind.read,
-    internal: false,
-    sinkStag: 0,
-    sinkToHi: 0,
-    sinkToLo: 0,
-    lengthBytes: 0,
-    receivedBytes: 0,
-    identifier: 0,
-  };
-}
-
 /** Inbound requests, bounded by IRD. */
 // RDMAP-6.1-04 RDMAPX-5.2.2-03 one limit for Reads and atomics in any mix.
 export class InboundRequestQueue extends Ring<InboundRequest> {
@@ -136,7 +116,7 @@ export class InboundRequestQueue extends Ring<InboundRequest> {
 
   /** `ird`: most requests that may wait or be in progress. */
   constructor(ird: number) {
-    super(ird, makeInboundRequest);
+    super(ird, () => new InboundRequest());
   }
 
   /** The request to answer next, if it may start. */
@@ -164,6 +144,6 @@ export class InboundRequestQueue extends Ring<InboundRequest> {
 export class OutboundRequestQueue extends Ring<OutboundRequest> {
   /** `ord`: most requests that may be outstanding. */
   constructor(ord: number) {
-    super(ord, makeOutboundRequest);
+    super(ord, () => new OutboundRequest());
   }
 }

@@ -2,7 +2,7 @@
 import { MessageFailure, type NamedRange, type WireFailure } from '#daemon/rnic/wire-port';
 import { readDDPHeader, TAGGED_HEADER_BYTES } from '../wire/ddp-header.ts';
 import type { ProtocolError } from '../wire/protocol-error.ts';
-import { makeReadRequest, READ_REQUEST_BYTES, readReadRequest } from '../wire/rdmap-header.ts';
+import { READ_REQUEST_BYTES, ReadRequest, readReadRequest } from '../wire/rdmap-header.ts';
 import { type TerminateHeader, TerminateLayer } from '../wire/terminate.ts';
 
 /** Error types of RDMAP and DDP (RFC 5040 §4.8). */
@@ -49,7 +49,7 @@ function meaning(layer: number, etype: number): Pick<WireFailure, 'event' | 'ref
 export function terminatedMemory(terminate: TerminateHeader): NamedRange | undefined {
   const { ddpHeader, rdmaHeader, segmentLength = 0 } = terminate;
   if (rdmaHeader?.length === READ_REQUEST_BYTES) {
-    const read = makeReadRequest();
+    const read = new ReadRequest();
     readReadRequest(rdmaHeader, 0, read);
     return rangeOf(read.sourceStag, read.sourceToHi, read.sourceToLo, read.size);
   }

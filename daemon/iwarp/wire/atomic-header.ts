@@ -34,39 +34,21 @@ export function isAtomicOpcode(operation: number): boolean {
 }
 
 /** An Atomic Request. Mutable, so that one object can be reused. Halves are unsigned 32-bit. */
-export interface AtomicRequest {
+export class AtomicRequest {
   /** `AtomicOpcode`, or another value that a peer sent (0 to 15). */
-  operation: number;
-  identifier: number;
-  stag: number;
-  toHi: number;
-  toLo: number;
-  operandHi: number;
-  operandLo: number;
-  operandMaskHi: number;
-  operandMaskLo: number;
-  compareHi: number;
-  compareLo: number;
-  compareMaskHi: number;
-  compareMaskLo: number;
-}
-
-export function makeAtomicRequest(): AtomicRequest {
-  return {
-    operation: 0,
-    identifier: 0,
-    stag: 0,
-    toHi: 0,
-    toLo: 0,
-    operandHi: 0,
-    operandLo: 0,
-    operandMaskHi: 0,
-    operandMaskLo: 0,
-    compareHi: 0,
-    compareLo: 0,
-    compareMaskHi: 0,
-    compareMaskLo: 0,
-  };
+  operation = 0;
+  identifier = 0;
+  stag = 0;
+  toHi = 0;
+  toLo = 0;
+  operandHi = 0;
+  operandLo = 0;
+  operandMaskHi = 0;
+  operandMaskLo = 0;
+  compareHi = 0;
+  compareLo = 0;
+  compareMaskHi = 0;
+  compareMaskLo = 0;
 }
 
 /** Reads the 52 bytes at `at` into `request`. Throws `RangeError` if there are fewer. */

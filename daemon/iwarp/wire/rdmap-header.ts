@@ -104,27 +104,15 @@ export const ReadRequestField = {
 } as const;
 
 /** A Read Request. Mutable, so that one object can be reused. Halves are unsigned 32-bit. */
-export interface ReadRequest {
-  sinkStag: number;
-  sinkToHi: number;
-  sinkToLo: number;
+export class ReadRequest {
+  sinkStag = 0;
+  sinkToHi = 0;
+  sinkToLo = 0;
   /** Bytes to read, 0 to 2^32 - 1 (RDMAP-4.4-05). */
-  size: number;
-  sourceStag: number;
-  sourceToHi: number;
-  sourceToLo: number;
-}
-
-export function makeReadRequest(): ReadRequest {
-  return {
-    sinkStag: 0,
-    sinkToHi: 0,
-    sinkToLo: 0,
-    size: 0,
-    sourceStag: 0,
-    sourceToHi: 0,
-    sourceToLo: 0,
-  };
+  size = 0;
+  sourceStag = 0;
+  sourceToHi = 0;
+  sourceToLo = 0;
 }
 
 /** Reads the 28 bytes at `at` into `request`. Throws `RangeError` if there are fewer. */

@@ -28,17 +28,17 @@ const ANSWER_KEPT_MICROS = exponentMicros(25);
 const PSN_MASK = 0xff_ffff;
 
 /** Messages of peers that had no effect, and our resends. */
-export interface CmCounters {
+export class CmCounters {
   /** MADs of other classes, and malformed ones. */
-  malformed: number;
+  malformed = 0;
   /** Requests beyond a limit. */
-  refused: number;
+  refused = 0;
   /** Repeats of a message that was already handled. */
-  duplicates: number;
+  duplicates = 0;
   /** Messages for no connection, or illegal in its state. */
-  strays: number;
+  strays = 0;
   /** Messages that we sent again. */
-  repeats: number;
+  repeats = 0;
 }
 
 /** Expired connections handled in one call, since each may send. The others stay due. */
@@ -51,13 +51,7 @@ export class CmCore {
   readonly halfOpen: HalfOpen;
   readonly early: EarlyRequests;
   readonly listeners = new Map<number, Set<CmListener>>();
-  readonly counters: CmCounters = {
-    malformed: 0,
-    refused: 0,
-    duplicates: 0,
-    strays: 0,
-    repeats: 0,
-  };
+  readonly counters = new CmCounters();
   readonly #random32: () => number;
   readonly #accountOf: (tag: unknown) => CmAccount | undefined;
   readonly #transactionHi: number;

@@ -4,24 +4,20 @@
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
-import { QPState } from '#contract/verbs/enums';
-import { makeInboundMessage } from '#daemon/rnic/inbound-records';
-import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
+import type { QPState } from '#contract/verbs/enums';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {
   AccessRefusal,
   type DeferringUser,
   OutboundKind,
   type OutboundMessage,
-  type WireFailure,
 } from '#daemon/rnic/wire-port';
 import { opcodeTraits, Service, serviceOf, Trait } from '../wire/opcode.ts';
-import { makePacket, type Packet } from '../wire/packet.ts';
+import type { Packet } from '../wire/packet.ts';
 import { addPsn } from '../wire/psn.ts';
-import { Outcome } from './outcome.ts';
-import { OutgoingMessage } from './outgoing-messages.ts';
-import type { PacketWire, TransportFailure } from './packet-wire.ts';
+import type { PacketWire } from './packet-wire.ts';
 import { describeSegment, writeSegment } from './segment.ts';
+import { UnacknowledgedWire } from './unacknowledged.ts';
 
 /** A received datagram begins with its global route header, or with its IPv4 header in its place. */
 const GRH_BYTES = 40;
@@ -33,80 +29,39 @@ const DROPS_MAX = 64;
 /** A Q_Key with this bit selects the queue pair's own (IBTA 10.2.5). */
 const OWN_QKEY = 0x8000_0000;
 
-export class DatagramWire implements PacketWire {
-  readonly midSend = false;
-  readonly timeouts = 0;
+export class DatagramWire extends UnacknowledgedWire implements PacketWire {
   badQkeys = 0;
   destination: OutboundMessage['address'] = undefined;
-  readonly #user: DeferringUser;
-  readonly #outcome = new Outcome();
+  readonly rqPsn = 0;
   readonly #mtuBytes: number;
-  readonly #message = makeOutboundMessage();
-  readonly #outgoing = new OutgoingMessage();
-  readonly #packet = makePacket();
-  readonly #inbound = makeInboundMessage();
-  #ready = false;
-  #sendable = false;
-  #sqPsn = 0;
   #qkey = 0;
-  /** `#message` is taken, and waits for its payload. */
+  /** `message` is taken, and may wait for its payload. */
   #taken = false;
-  #waits = false;
-  /** Polled messages whose payload may not have been gathered. */
-  #ended = 0;
   #overBudget = false;
 
   /** `mtuBytes`: largest payload of the port. `qpn`: the sender's number that receivers see. */
   constructor(user: DeferringUser, qpn: number, mtuBytes: number) {
-    this.#user = user;
+    super(user);
     this.#mtuBytes = mtuBytes;
-    this.#packet.sourceQpn = qpn;
+    this.packet.sourceQpn = qpn;
   }
 
-  // Getters
-
-  get sendable(): boolean {
-    return this.#sendable && !this.#outcome.stopped;
-  }
-  get sqPsn(): number {
-    return this.#sqPsn;
-  }
-  get rqPsn(): number {
-    return 0;
-  }
   /** At once if the last poll reached its limit. */
   nextDeadline(): Micros {
     return this.#overBudget && this.sendable ? 0 : NEVER;
   }
 
   assertInvariants(): void {
-    if (this.#outcome.stopped) return;
-    assert(!this.#taken || this.#ready, 'datagram taken before the queue pair is ready');
-    assert(!this.#waits || this.#taken, 'waits for payload without a message');
+    if (this.outcome.stopped) return;
+    assert(!this.#taken || this.ready, 'datagram taken before the queue pair is ready');
+    assert(!this.waits || this.#taken, 'waits for payload without a message');
   }
 
   // Commands
 
-  modified(path: QPPath, state: QPState): void {
-    const sends = state === QPState.RTS || state === QPState.SQD;
-    if (!this.#sendable) this.#sqPsn = path.sqPsn;
+  override modified(path: QPPath, state: QPState): void {
     this.#qkey = path.qkey >>> 0;
-    this.#ready = true;
-    this.#sendable ||= sends;
-  }
-
-  pump(): void {
-    this.#waits = false;
-  }
-
-  disconnect(): void {}
-
-  abort(): void {
-    this.#outcome.stopped = true;
-  }
-
-  fail(_failure: WireFailure): void {
-    this.abort();
+    super.modified(path, state);
   }
 
   handleDeadline(): void {
@@ -117,12 +72,12 @@ export class DatagramWire implements PacketWire {
 
   pollPacket(target: Uint8Array, start: number): number {
     for (let drops = 0; drops < DROPS_MAX; drops += 1) {
-      if (!this.sendable || this.#waits) return 0;
-      if (!this.#taken && !this.#user.nextMessage(this.#message)) return 0;
+      if (!this.sendable || this.waits) return 0;
+      if (!this.#taken && !this.user.nextMessage(this.message)) return 0;
       this.#taken = true;
-      const { kind, lengthBytes, address } = this.#message;
+      const { kind, lengthBytes, address } = this.message;
       if (kind !== OutboundKind.send && kind !== OutboundKind.sendWithImmediate) {
-        this.#fail('opcode not supported on UD queue pairs');
+        this.failHere('opcode not supported on UD queue pairs');
         return 0;
       }
       if (lengthBytes <= this.#mtuBytes && address !== undefined) {
@@ -135,51 +90,34 @@ export class DatagramWire implements PacketWire {
   }
 
   #send(target: Uint8Array, start: number): number {
-    const message = this.#message;
+    const message = this.message;
     const { slot, lengthBytes, qkey } = message;
-    if (lengthBytes > 0 && !this.#user.prepareGather(slot, 0, lengthBytes)) {
-      this.#waits = true;
+    if (lengthBytes > 0 && !this.user.prepareGather(slot, 0, lengthBytes)) {
+      this.waits = true;
       return 0;
     }
-    const packet = this.#packet;
-    const outgoing = this.#outgoing;
-    outgoing.describe(message, this.#sqPsn, this.#mtuBytes);
+    const packet = this.packet;
+    const outgoing = this.outgoing;
+    outgoing.describe(message, this.sqPsn, this.#mtuBytes);
     describeSegment(packet, outgoing, 0, this.#mtuBytes, Service.ud);
     packet.destQpn = message.remoteQpn;
-    packet.psn = this.#sqPsn;
+    packet.psn = this.sqPsn;
     packet.qkey = (qkey & OWN_QKEY) === 0 ? qkey : this.#qkey;
-    const bytes = writeSegment(this.#user, packet, slot, 0, target, start);
+    const bytes = writeSegment(this.user, packet, slot, 0, target, start);
     if (bytes < 0) {
-      this.#fail('local memory of a work request is gone');
+      this.failHere('local memory of a work request is gone');
       return 0;
     }
     this.destination = message.address;
-    this.#sqPsn = addPsn(this.#sqPsn, 1);
+    this.sqPsn = addPsn(this.sqPsn, 1);
     this.#taken = false;
-    this.#ended += 1;
+    this.ended += 1;
     return bytes;
   }
 
   #end(): void {
     this.#taken = false;
-    this.#user.messageDone();
-  }
-
-  /** Completes the messages: from now on the program may reuse their memory. */
-  endPolling(): boolean {
-    const user = this.#user;
-    const ended = this.#ended;
-    this.#ended = 0;
-    if (user.gatheringEnded() !== AccessRefusal.none) {
-      this.#fail('local memory of a work request is gone');
-      return false;
-    }
-    for (let count = 0; count < ended; count += 1) user.messageDone();
-    return true;
-  }
-
-  pollFailure(): TransportFailure | undefined {
-    return this.#outcome.poll();
+    this.user.messageDone();
   }
 
   // Input
@@ -189,13 +127,13 @@ export class DatagramWire implements PacketWire {
 
   handlePacket(packet: Readonly<Packet>, bytes: Uint8Array, _now: Micros, grh: Uint8Array): void {
     const { opcode, qkey, payloadStart, payloadLength } = packet;
-    if (!this.#ready || this.#outcome.stopped || serviceOf(opcode) !== Service.ud) return;
+    if (!this.ready || this.outcome.stopped || serviceOf(opcode) !== Service.ud) return;
     if (qkey !== this.#qkey) {
       this.badQkeys += 1;
       return;
     }
     if (payloadLength > this.#mtuBytes) return;
-    const user = this.#user;
+    const user = this.user;
     let refusal = user.beginReceive();
     if (refusal === AccessRefusal.noBuffer) return;
     if (refusal === AccessRefusal.none) refusal = user.placeReceive(0, grh, 0, GRH_BYTES);
@@ -204,20 +142,16 @@ export class DatagramWire implements PacketWire {
     }
     if (refusal === AccessRefusal.none) refusal = user.inputEnded();
     if (refusal === AccessRefusal.none) refusal = this.#deliver(packet);
-    if (refusal !== AccessRefusal.none) this.#fail('a datagram does not fit its receive');
+    if (refusal !== AccessRefusal.none) this.failHere('a datagram does not fit its receive');
   }
 
   #deliver(packet: Readonly<Packet>): AccessRefusal {
-    const inbound = this.#inbound;
+    const inbound = this.inbound;
     inbound.lengthBytes = GRH_BYTES + packet.payloadLength;
     inbound.sourceQpn = packet.sourceQpn;
     inbound.solicited = packet.solicited;
     inbound.hasImmediate = (opcodeTraits(packet.opcode) & Trait.immediate) !== 0;
     inbound.immediateLo = inbound.hasImmediate ? packet.immediate : 0;
-    return this.#user.completeReceive(inbound);
-  }
-
-  #fail(text: string): void {
-    this.#outcome.fail('us', { kind: 'local', text });
+    return this.user.completeReceive(inbound);
   }
 }

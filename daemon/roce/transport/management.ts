@@ -8,7 +8,7 @@ import { type Micros, NEVER } from '#base/time';
 import type { OutboundMessage } from '#daemon/rnic/wire-port';
 import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '../wire/mad.ts';
 import { PacketOperation, Service } from '../wire/opcode.ts';
-import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
+import { Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
 import { addPsn } from '../wire/psn.ts';
 import type { PacketWire } from './packet-wire.ts';
 
@@ -33,7 +33,7 @@ export class ManagementWire implements PacketWire {
   readonly rqPsn = 0;
   destination: OutboundMessage['address'] = undefined;
   readonly #user: ManagementUser;
-  readonly #packet = makePacket();
+  readonly #packet = new Packet();
   readonly #waiting: Waiting[] = [];
   #psn = 0;
 

@@ -10,17 +10,17 @@
 import { assert } from '#base/assert';
 import { Deadlines } from '#base/deadlines';
 import { type Micros, NEVER } from '#base/time';
-import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {
   AccessRefusal,
   type DeferringUser,
   MessageFailure,
   OutboundKind,
+  OutboundMessage,
   type WireCause,
 } from '#daemon/rnic/wire-port';
 import { operationOf, PacketOperation, Service } from '../wire/opcode.ts';
-import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
+import { Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';
 import { addPsn, psnDistance } from '../wire/psn.ts';
 import {
@@ -86,8 +86,8 @@ export class Requester {
   /** Undefined on a lossless network. */
   #pacing: Pacing | undefined = undefined;
   readonly #messages = new OutgoingMessages(MESSAGES_MAX);
-  readonly #message = makeOutboundMessage();
-  readonly #packet = makePacket();
+  readonly #message = new OutboundMessage();
+  readonly #packet = new Packet();
   #open = false;
   #mtu = 256;
   #timeoutMicros: Micros = NEVER;

@@ -7,17 +7,16 @@
  * dropped until it is sent again.
  */
 import { assert } from '#base/assert';
-import { makeAtomicAccess, makeInboundMessage } from '#daemon/rnic/inbound-records';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
 import {
   AccessRefusal,
-  type AtomicAccess,
+  AtomicAccess,
   type DeferringUser,
-  type InboundMessage,
+  InboundMessage,
   type WireFailure,
 } from '#daemon/rnic/wire-port';
 import { opcodeTraits, operationOf, PacketOperation, Service, Trait } from '../wire/opcode.ts';
-import { makePacket, type Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
+import { Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';
 import { addPsn, psnDistance } from '../wire/psn.ts';
 import {
@@ -66,9 +65,9 @@ const NAK_TEXTS: Readonly<Partial<Record<NakCode, string>>> = {
 export class Responder {
   readonly #user: DeferringUser;
   readonly #outcome: Outcome;
-  readonly #packet = makePacket();
-  readonly #inbound: InboundMessage = makeInboundMessage();
-  readonly #atomic: AtomicAccess = makeAtomicAccess();
+  readonly #packet = new Packet();
+  readonly #inbound: InboundMessage = new InboundMessage();
+  readonly #atomic: AtomicAccess = new AtomicAccess();
   #replies = new Replies(1);
   #depth = 0;
   #ready = false;

@@ -4,48 +4,30 @@
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
-import { QPState } from '#contract/verbs/enums';
-import { makeInboundMessage } from '#daemon/rnic/inbound-records';
-import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
+import type { QPState } from '#contract/verbs/enums';
 import type { QPPath } from '#daemon/rnic/qp-attributes';
-import { AccessRefusal, type DeferringUser, type WireFailure } from '#daemon/rnic/wire-port';
+import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { opcodeTraits, Service, serviceOf, Trait } from '../wire/opcode.ts';
-import { makePacket, type Packet } from '../wire/packet.ts';
+import type { Packet } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';
 import { addPsn } from '../wire/psn.ts';
 import { addressAddHi, addressAddLo } from './address.ts';
-import { Outcome } from './outcome.ts';
-import { OutgoingMessage } from './outgoing-messages.ts';
-import type { PacketWire, TransportFailure } from './packet-wire.ts';
+import type { PacketWire } from './packet-wire.ts';
 import { describeSegment, isSegmented, writeSegment } from './segment.ts';
+import { UnacknowledgedWire } from './unacknowledged.ts';
 
 /** Kind of the message being received. */
 const Open = { none: 0, send: 1, write: 2 } as const;
 type Open = (typeof Open)[keyof typeof Open];
 
-export class UnreliableWire implements PacketWire {
+export class UnreliableWire extends UnacknowledgedWire implements PacketWire {
   readonly destination = undefined;
-  /** The peer drops a message that was sent in part and then flushed. */
-  readonly midSend = false;
-  readonly timeouts = 0;
-  readonly #user: DeferringUser;
-  readonly #outcome = new Outcome();
   #mtu = 256;
   // Output
-  readonly #message = makeOutboundMessage();
-  readonly #outgoing = new OutgoingMessage();
-  readonly #packet = makePacket();
-  #sendable = false;
-  #sqPsn = 0;
   #sending = false;
   #offset = 0;
-  #waits = false;
-  /** Messages polled to their end, whose payload may not have been gathered. */
-  #ended = 0;
   // Input
-  readonly #inbound = makeInboundMessage();
-  #ready = false;
-  #rqPsn = 0;
+  rqPsn = 0;
   #open: Open = Open.none;
   /** A receive is taken. If its message is dropped, the next message uses it. */
   #receive = false;
@@ -55,28 +37,13 @@ export class UnreliableWire implements PacketWire {
   #toHi = 0;
   #toLo = 0;
 
-  constructor(user: DeferringUser) {
-    this.#user = user;
-  }
-
-  // Getters
-
-  get sendable(): boolean {
-    return this.#sendable && !this.#outcome.stopped;
-  }
-  get sqPsn(): number {
-    return this.#sqPsn;
-  }
-  get rqPsn(): number {
-    return this.#rqPsn;
-  }
   assertInvariants(): void {
-    if (this.#outcome.stopped) return;
+    if (this.outcome.stopped) return;
     const open = this.#open;
     assert(open !== Open.send || this.#receive, 'open Send without a receive');
     const beyond = open === Open.write && this.#received > this.#length;
     assert(!beyond, 'received more than the length of a Write');
-    assert(!this.#sending || this.#ready, 'message sent before the path is known');
+    assert(!this.#sending || this.ready, 'message sent before the path is known');
   }
 
   nextDeadline(): Micros {
@@ -85,31 +52,14 @@ export class UnreliableWire implements PacketWire {
 
   // Commands
 
-  modified(path: QPPath, state: QPState): void {
-    const sends = state === QPState.RTS || state === QPState.SQD;
-    this.#packet.destQpn = path.destQpNum;
-    if (!this.#ready) {
+  override modified(path: QPPath, state: QPState): void {
+    this.packet.destQpn = path.destQpNum;
+    if (!this.ready) {
       // Fixed afterwards: messages may be in flight.
       this.#mtu = pathMtuBytes(path.pathMtu) ?? 256;
-      this.#rqPsn = path.rqPsn;
+      this.rqPsn = path.rqPsn;
     }
-    if (!this.#sendable) this.#sqPsn = path.sqPsn;
-    this.#ready = true;
-    this.#sendable ||= sends;
-  }
-
-  pump(): void {
-    this.#waits = false;
-  }
-
-  disconnect(): void {}
-
-  abort(): void {
-    this.#outcome.stopped = true;
-  }
-
-  fail(_failure: WireFailure): void {
-    this.abort();
+    super.modified(path, state);
   }
 
   handleDeadline(): void {}
@@ -117,77 +67,60 @@ export class UnreliableWire implements PacketWire {
   // Output
 
   pollPacket(target: Uint8Array, start: number): number {
-    if (!this.sendable || this.#waits || (!this.#sending && !this.#take())) return 0;
-    const outgoing = this.#outgoing;
-    const packet = this.#packet;
+    if (!this.sendable || this.waits || (!this.#sending && !this.#take())) return 0;
+    const outgoing = this.outgoing;
+    const packet = this.packet;
     const offset = this.#offset;
     describeSegment(packet, outgoing, offset, this.#mtu, Service.uc);
     const size = packet.payloadLength;
-    if (size > 0 && !this.#user.prepareGather(outgoing.slot, offset, size)) {
-      this.#waits = true;
+    if (size > 0 && !this.user.prepareGather(outgoing.slot, offset, size)) {
+      this.waits = true;
       return 0;
     }
-    packet.psn = this.#sqPsn;
-    const bytes = writeSegment(this.#user, packet, outgoing.slot, offset, target, start);
+    packet.psn = this.sqPsn;
+    const bytes = writeSegment(this.user, packet, outgoing.slot, offset, target, start);
     if (bytes < 0) {
-      this.#fail('local memory of a work request is gone');
+      this.failHere('local memory of a work request is gone');
       return 0;
     }
-    this.#sqPsn = addPsn(this.#sqPsn, 1);
+    this.sqPsn = addPsn(this.sqPsn, 1);
     this.#offset = offset + size;
     if (this.#offset === outgoing.lengthBytes) {
       this.#sending = false;
-      this.#ended += 1;
+      this.ended += 1;
     }
     return bytes;
   }
 
   #take(): boolean {
-    const message = this.#message;
-    if (!this.#user.nextMessage(message)) return false;
+    const message = this.message;
+    if (!this.user.nextMessage(message)) return false;
     if (!isSegmented(message.kind)) {
-      this.#fail('opcode not supported on UC queue pairs');
+      this.failHere('opcode not supported on UC queue pairs');
       return false;
     }
-    this.#outgoing.describe(message, this.#sqPsn, this.#mtu);
+    this.outgoing.describe(message, this.sqPsn, this.#mtu);
     this.#sending = true;
     this.#offset = 0;
     return true;
-  }
-
-  /** Completes the messages: from now on the program may reuse their memory. */
-  endPolling(): boolean {
-    const user = this.#user;
-    const ended = this.#ended;
-    this.#ended = 0;
-    if (user.gatheringEnded() !== AccessRefusal.none) {
-      this.#fail('local memory of a work request is gone');
-      return false;
-    }
-    for (let count = 0; count < ended; count += 1) user.messageDone();
-    return true;
-  }
-
-  pollFailure(): TransportFailure | undefined {
-    return this.#outcome.poll();
   }
 
   // Input
 
   handlePacket(packet: Readonly<Packet>, bytes: Uint8Array): void {
     const { opcode, psn } = packet;
-    if (!this.#ready || this.#outcome.stopped || serviceOf(opcode) !== Service.uc) return;
+    if (!this.ready || this.outcome.stopped || serviceOf(opcode) !== Service.uc) return;
     const traits = opcodeTraits(opcode);
     const kind = (traits & Trait.send) !== 0 ? Open.send : Open.write;
     if ((traits & Trait.starts) !== 0) {
       this.#open = Open.none;
-      this.#rqPsn = addPsn(psn, 1);
+      this.rqPsn = addPsn(psn, 1);
       if (!this.#begin(kind, packet)) return;
     } else {
       // IBTA 9.8.2.2.3: a gap loses the message, up to the start of the next one.
-      if (psn !== this.#rqPsn || kind !== this.#open) this.#open = Open.none;
+      if (psn !== this.rqPsn || kind !== this.#open) this.#open = Open.none;
       if (this.#open === Open.none) return;
-      this.#rqPsn = addPsn(psn, 1);
+      this.rqPsn = addPsn(psn, 1);
     }
     if (!this.#place(packet, bytes, (traits & Trait.ends) !== 0)) this.#open = Open.none;
     else if ((traits & Trait.ends) !== 0) this.#end(packet, traits);
@@ -195,15 +128,15 @@ export class UnreliableWire implements PacketWire {
 
   /** Writes everything received at once. A completed receive waits for that. */
   handleInputEnd(): void {
-    if (this.#outcome.stopped || this.#user.inputEnded() === AccessRefusal.none) return;
-    this.#fail('memory of a receive or Write is gone');
+    if (this.outcome.stopped || this.user.inputEnded() === AccessRefusal.none) return;
+    this.failHere('memory of a receive or Write is gone');
   }
 
   #begin(kind: Open, { rkey, vaHi, vaLo, dmaLength }: Readonly<Packet>): boolean {
     if (kind === Open.send) {
       if (!this.#beginReceive()) return false;
     } else {
-      const user = this.#user;
+      const user = this.user;
       if (user.checkWriteTarget(rkey, vaHi, vaLo, dmaLength) !== AccessRefusal.none) return false;
       this.#length = dmaLength;
       this.#stag = rkey;
@@ -217,9 +150,9 @@ export class UnreliableWire implements PacketWire {
 
   #beginReceive(): boolean {
     if (this.#receive) return true;
-    const refusal = this.#user.beginReceive();
+    const refusal = this.user.beginReceive();
     if (refusal === AccessRefusal.none) this.#receive = true;
-    else if (refusal !== AccessRefusal.noBuffer) this.#fail('a posted receive is malformed');
+    else if (refusal !== AccessRefusal.noBuffer) this.failHere('a posted receive is malformed');
     return refusal === AccessRefusal.none;
   }
 
@@ -227,13 +160,13 @@ export class UnreliableWire implements PacketWire {
   #place(packet: Readonly<Packet>, bytes: Uint8Array, ends: boolean): boolean {
     const { payloadStart, payloadLength } = packet;
     if (ends ? payloadLength > this.#mtu : payloadLength !== this.#mtu) return false;
-    const user = this.#user;
+    const user = this.user;
     const received = this.#received;
     this.#received = received + payloadLength;
     if (this.#open === Open.send) {
       if (payloadLength === 0) return true;
       const refusal = user.placeReceive(received, bytes, payloadStart, payloadLength);
-      if (refusal !== AccessRefusal.none) this.#fail('message does not fit its receive');
+      if (refusal !== AccessRefusal.none) this.failHere('message does not fit its receive');
       return refusal === AccessRefusal.none;
     }
     const fits = ends ? this.#received === this.#length : this.#received < this.#length;
@@ -246,8 +179,8 @@ export class UnreliableWire implements PacketWire {
   }
 
   #end(packet: Readonly<Packet>, traits: number): void {
-    const inbound = this.#inbound;
-    const user = this.#user;
+    const inbound = this.inbound;
+    const user = this.user;
     const written = this.#open === Open.write;
     const immediate = (traits & Trait.immediate) !== 0;
     this.#open = Open.none;
@@ -261,10 +194,6 @@ export class UnreliableWire implements PacketWire {
     inbound.immediateLo = immediate ? packet.immediate : 0;
     this.#receive = false;
     if (user.completeReceive(inbound) !== AccessRefusal.none)
-      this.#fail('memory of a receive is gone');
-  }
-
-  #fail(text: string): void {
-    this.#outcome.fail('us', { kind: 'local', text });
+      this.failHere('memory of a receive is gone');
   }
 }

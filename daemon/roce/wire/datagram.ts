@@ -6,7 +6,7 @@
  * bytes and an IPv4 header.
  *
  * `parseDatagram` reads a datagram from the network and rejects everything that is not RoCEv2;
- * `writeDatagramHeaders` (of `datagramHeaderBytes`) and `writeGrhArea` write from a record of `makeDatagram`.
+ * `writeDatagramHeaders` (of `datagramHeaderBytes`) and `writeGrhArea` write from a `Datagram`.
  */
 import { readUint16, writeUint16, writeUint32 } from '#base/unchecked-bytes';
 import { GID_BYTES, ICRC_BYTES, IPV4_BYTES, IPV6_BYTES, ROCE_PORT, UDP_BYTES } from './icrc.ts';
@@ -22,38 +22,24 @@ const FRAGMENT_MASK = 0x3fff;
 const FLOW_LABEL_MASK = 0xf_ffff;
 
 /** Headers of one datagram. Mutable, so that one record can be reused. */
-interface Datagram {
+export class Datagram {
   /** Owned by the record. */
-  readonly sourceGid: Uint8Array;
+  readonly sourceGid: Uint8Array = new Uint8Array(GID_BYTES);
   /** Owned by the record. */
-  readonly destGid: Uint8Array;
+  readonly destGid: Uint8Array = new Uint8Array(GID_BYTES);
   /** IPv4: type of service. */
-  trafficClass: number;
+  trafficClass = 0;
   /** IPv6 only. */
-  flowLabel: number;
+  flowLabel = 0;
   /** IPv4: time to live. */
-  hopLimit: number;
+  hopLimit = 64;
   /** IPv4 only. Linux's UDP sockets send 0 with "don't fragment"; rxe sends any value. */
-  identification: number;
-  sourcePort: number;
+  identification = 0;
+  sourcePort = 0xc000;
   /** Where the base transport header starts in the parsed bytes. */
-  packetStart: number;
+  packetStart = 0;
   /** Bytes of the packet from the base header to the end of the padding, without ICRC. */
-  packetLength: number;
-}
-
-export function makeDatagram(): Datagram {
-  return {
-    sourceGid: new Uint8Array(GID_BYTES),
-    destGid: new Uint8Array(GID_BYTES),
-    trafficClass: 0,
-    flowLabel: 0,
-    hopLimit: 64,
-    identification: 0,
-    sourcePort: 0xc000,
-    packetStart: 0,
-    packetLength: 0,
-  };
+  packetLength = 0;
 }
 
 export const DatagramRefusal = {

@@ -17,7 +17,7 @@
  * In this order: BTH, DETH, RETH or AtomicETH or AETH, AtomicAckETH, ImmDt or IETH, payload, padding
  * to a multiple of 4. The ICRC follows only on a network, and is not part of a packet here.
  *
- * `parsePacket` fills a record from `makePacket`, which the caller reuses, and rejects packets that are
+ * `parsePacket` fills a `Packet`, which the caller reuses, and rejects packets that are
  * always invalid. The transport checks what depends on the queue pair: path MTU, PSN, keys and order.
  * `writeHeaders` writes everything before the payload.
  */
@@ -45,79 +45,47 @@ import { isSyndrome } from './syndrome.ts';
  * One packet. Mutable, so that one record can be reused. The opcode determines which fields are valid; the
  * others keep old values. 64-bit values are unsigned halves.
  */
-export interface Packet {
-  opcode: number;
+export class Packet {
+  opcode = 0;
   /** SE: the receive completes with a solicited event. */
-  solicited: boolean;
+  solicited = false;
   /** M: the state of path migration. rxe sends 0, adapters 1; receivers here ignore it. */
-  migrated: boolean;
-  pkey: number;
+  migrated = false;
+  pkey = 0xffff;
   /** Congestion notifications, set by a switch (FECN) or the peer (BECN). */
-  fecn: boolean;
-  becn: boolean;
-  destQpn: number;
+  fecn = false;
+  becn = false;
+  destQpn = 0;
   /** A: the responder acknowledges this packet. */
-  ackRequest: boolean;
-  psn: number;
+  ackRequest = false;
+  psn = 0;
   /** RETH and AtomicETH. */
-  vaHi: number;
-  vaLo: number;
-  rkey: number;
+  vaHi = 0;
+  vaLo = 0;
+  rkey = 0;
   /** RETH: bytes of the whole message. The responder rejects more than 2^31. */
-  dmaLength: number;
+  dmaLength = 0;
   /** AtomicETH: the operand to add, or to store after a successful comparison. */
-  swapAddHi: number;
-  swapAddLo: number;
-  compareHi: number;
-  compareLo: number;
+  swapAddHi = 0;
+  swapAddLo = 0;
+  compareHi = 0;
+  compareLo = 0;
   /** AETH. See `syndrome.ts`. */
-  syndrome: number;
-  msn: number;
+  syndrome = 0;
+  msn = 0;
   /** AtomicAckETH: the value before the atomic. */
-  originalHi: number;
-  originalLo: number;
-  immediate: number;
+  originalHi = 0;
+  originalLo = 0;
+  immediate = 0;
   /** IETH: the key to invalidate. */
-  invalidateRkey: number;
+  invalidateRkey = 0;
   /** DETH. */
-  qkey: number;
-  sourceQpn: number;
+  qkey = 0;
+  sourceQpn = 0;
   /** Where the payload starts in the parsed bytes. */
-  payloadStart: number;
+  payloadStart = 0;
   /** Bytes of payload, without padding. */
-  payloadLength: number;
-}
-
-export function makePacket(): Packet {
-  return {
-    opcode: 0,
-    solicited: false,
-    migrated: false,
-    pkey: 0xffff,
-    fecn: false,
-    becn: false,
-    destQpn: 0,
-    ackRequest: false,
-    psn: 0,
-    vaHi: 0,
-    vaLo: 0,
-    rkey: 0,
-    dmaLength: 0,
-    swapAddHi: 0,
-    swapAddLo: 0,
-    compareHi: 0,
-    compareLo: 0,
-    syndrome: 0,
-    msn: 0,
-    originalHi: 0,
-    originalLo: 0,
-    immediate: 0,
-    invalidateRkey: 0,
-    qkey: 0,
-    sourceQpn: 0,
-    payloadStart: 0,
-    payloadLength: 0,
-  };
+  payloadLength = 0;
 }
 
 /** Why `parsePacket` rejected a packet. The receiver drops and counts it. */

@@ -1,16 +1,16 @@
 /** Datagrams and packets of RoCEv2: refused by kind, or read whole and written again. */
 import { crc32 } from '#daemon/roce/wire/crc32';
 import {
+  Datagram,
   DatagramRefusal,
   datagramHeaderBytes,
-  makeDatagram,
   parseDatagram,
   writeDatagramHeaders,
 } from '#daemon/roce/wire/datagram';
 import { ICRC_BYTES, icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { headerBytes } from '#daemon/roce/wire/opcode';
 import {
-  makePacket,
+  Packet,
   PacketRefusal,
   packetBytes,
   parsePacket,
@@ -66,9 +66,9 @@ export const rocePacket: FuzzTarget = {
   open() {
     const corpus = corpusOf();
     // Reused, as in a receiver: leftovers of one input must not affect the next.
-    const datagram = makeDatagram();
-    const packet = makePacket();
-    const again = makePacket();
+    const datagram = new Datagram();
+    const packet = new Packet();
+    const again = new Packet();
     const written = new Uint8Array(HEADERS_MAX_BYTES);
     return {
       run(draws) {

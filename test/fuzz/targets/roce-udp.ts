@@ -11,7 +11,7 @@ import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { crc32 } from '#daemon/roce/wire/crc32';
-import { makeDatagram, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
+import { Datagram, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
 import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
 import { packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import {
@@ -191,7 +191,7 @@ class UdpState implements FuzzState {
     const end = start + packetBytes(packet);
     bytes.fill(draws.below(256), writeHeaders(bytes, start, packet), end);
     if (draws.oneIn(3)) scribble(bytes.subarray(start, end), draws.below(24), draws);
-    const datagram = makeDatagram();
+    const datagram = new Datagram();
     datagram.sourceGid.set(source);
     datagram.destGid.set(gidBytes(OWN));
     datagram.sourcePort = ROCE_PORT;

@@ -14,8 +14,8 @@ import {
 import { dumpStartupFrame, dumpULPDU } from '#daemon/iwarp/wire/dump';
 import { fpduSizeBytes } from '#daemon/iwarp/wire/fpdu';
 import {
-  makeReadRequest,
   READ_REQUEST_BYTES,
+  ReadRequest,
   readReadRequest,
   writeReadRequest,
 } from '#daemon/iwarp/wire/rdmap-header';
@@ -61,7 +61,7 @@ export const wireHeader: FuzzTarget = {
     const corpus = [...SEGMENTS, ...ANSWERS].map((bytes) => bytes.slice(0, 100));
     const bytes = new Uint8Array(128);
     const written = new Uint8Array(64);
-    const request = makeReadRequest();
+    const request = new ReadRequest();
     return {
       run(draws) {
         const source = corpus[draws.below(corpus.length)] ?? bytes;

@@ -11,16 +11,15 @@ import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { type DDPHeader, ddpHeaderBytes, readDDPHeader } from '#daemon/iwarp/wire/ddp-header';
 import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '#daemon/iwarp/wire/fpdu';
 import {
-  makeReadRequest,
   RDMAPControl,
   RDMAPOpcode,
+  ReadRequest,
   readReadRequest,
 } from '#daemon/iwarp/wire/rdmap-header';
-import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import {
   AccessRefusal,
   OutboundKind,
-  type OutboundMessage,
+  OutboundMessage,
   type WireUser,
 } from '#daemon/rnic/wire-port';
 import type { ExpectedStartup } from '#test/support/expected-captures';
@@ -108,7 +107,7 @@ class Script implements WireUser {
     const lengthBytes = first === undefined ? undefined : this.#lengths.get(first);
     if (first === undefined || lengthBytes === undefined) return false;
     if (first.opcode === RDMAPOpcode.readResponse) return false;
-    Object.assign(message, makeOutboundMessage(), describe(first), { lengthBytes });
+    Object.assign(message, new OutboundMessage(), describe(first), { lengthBytes });
     if (first.opcode === RDMAPOpcode.readRequest) {
       message.lengthBytes = readRequestOf(first).size;
       this.due = undefined;
@@ -181,7 +180,7 @@ function messageLengths(fpdus: readonly CutFpdu[]): Map<CutFpdu, number> {
 }
 
 function readRequestOf(fpdu: CutFpdu) {
-  const request = makeReadRequest();
+  const request = new ReadRequest();
   readReadRequest(payloadOf(fpdu), 0, request);
   return request;
 }

@@ -22,11 +22,10 @@ import { ddpHeaderBytes, readDDPHeader } from '#daemon/iwarp/wire/ddp-header';
 import { fpduSizeBytes, padBytes, ULPDU_LENGTH_BYTES } from '#daemon/iwarp/wire/fpdu';
 import type { ProtocolError } from '#daemon/iwarp/wire/protocol-error';
 import {
-  makeReadRequest,
   QUEUE_COUNT,
   RDMAPControl,
   RDMAPOpcode,
-  type ReadRequest,
+  ReadRequest,
   readReadRequest,
 } from '#daemon/iwarp/wire/rdmap-header';
 import { parseStartupFrame, startupFrameBytesNeeded } from '#daemon/iwarp/wire/startup-frame';
@@ -128,7 +127,7 @@ function describeSegment(bytes: Uint8Array, start: number, length: number): stri
 }
 
 function describeReadRequest(payload: Uint8Array): string[] {
-  const read: ReadRequest = makeReadRequest();
+  const read: ReadRequest = new ReadRequest();
   readReadRequest(payload, 0, read);
   return [
     `sink=${hex(read.sinkStag)}:${hex(read.sinkToHi)}${hex(read.sinkToLo)}`,

@@ -107,15 +107,15 @@ export type RequesterEffect =
   | { readonly type: 'connect' };
 
 /** Counters of a requester. */
-export interface RequesterCounters {
+export class RequesterCounters {
   /** Calls sent, including retries. */
-  sent: number;
+  sent = 0;
   /** Replies received. */
-  replies: number;
+  replies = 0;
   /** Messages that were not a reply to a call. */
-  discarded: number;
+  discarded = 0;
   /** Regions opened to the peer. */
-  exposed: number;
+  exposed = 0;
   /** Connections made. */
-  connections: number;
+  connections = 0;
 }

@@ -16,13 +16,13 @@ import { readChunksOf } from './chunks.ts';
 import { CreditWindow } from './credits.ts';
 import type { InlineThresholds } from './private-data.ts';
 import { failure, isReply, replyContents } from './reply-contents.ts';
-import type {
-  CallOutcome,
-  CallRequest,
-  ExposedRegion,
+import {
+  type CallOutcome,
+  type CallRequest,
+  type ExposedRegion,
   RequesterCounters,
-  RequesterEffect,
-  RequesterOptions,
+  type RequesterEffect,
+  type RequesterOptions,
 } from './requester-types.ts';
 import {
   type ErrorHeader,
@@ -91,13 +91,7 @@ export class Requester {
    * sequence number when sent, or infinity if not yet sent.
    */
   readonly #dones = new Map<number, number>();
-  readonly counters: RequesterCounters = {
-    sent: 0,
-    replies: 0,
-    discarded: 0,
-    exposed: 0,
-    connections: 0,
-  };
+  readonly counters = new RequesterCounters();
 
   constructor(options: RequesterOptions = {}) {
     this.#options = {

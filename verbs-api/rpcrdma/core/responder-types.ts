@@ -65,12 +65,12 @@ export type ResponderEffect =
   | { readonly type: 'disconnect'; readonly text: string };
 
 /** Counters of a responder. */
-export interface ResponderCounters {
-  calls: number;
+export class ResponderCounters {
+  calls = 0;
   /** RDMA_ERRORs sent. */
-  errors: number;
+  errors = 0;
   /** Messages that were not a call. */
-  discarded: number;
-  pulledBytes: number;
-  pushedBytes: number;
+  discarded = 0;
+  pulledBytes = 0;
+  pushedBytes = 0;
 }

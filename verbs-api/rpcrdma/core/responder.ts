@@ -9,7 +9,11 @@
 import { type ReadChunk, ReadChunkSource, readChunksOf, writeChunksError } from './chunks.ts';
 import type { InlineThresholds } from './private-data.ts';
 import { replyPlan } from './reply-plan.ts';
-import type { ResponderCounters, ResponderEffect, ResponderOptions } from './responder-types.ts';
+import {
+  ResponderCounters,
+  type ResponderEffect,
+  type ResponderOptions,
+} from './responder-types.ts';
 import { MessageType } from './rpc-message.ts';
 import {
   type ChunkLists,
@@ -67,13 +71,7 @@ export class Responder {
   #pulledBytes = 0;
   #undoneBytes = 0;
   #nextDeadlineMs = Number.POSITIVE_INFINITY;
-  readonly counters: ResponderCounters = {
-    calls: 0,
-    errors: 0,
-    discarded: 0,
-    pulledBytes: 0,
-    pushedBytes: 0,
-  };
+  readonly counters = new ResponderCounters();
 
   /** `canRead`: false if no outbound RDMA Reads were negotiated. */
   constructor(thresholds: InlineThresholds, options: ResponderOptions = {}, canRead = true) {

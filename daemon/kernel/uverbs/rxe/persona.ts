@@ -1,8 +1,10 @@
 /** The persona of rxe, the kernel's software RoCE device. */
 import { Access } from '#contract/verbs/enums';
 import { gidTable } from '#daemon/host/roce/gid-table';
+import { hwCounters, RoceCounters } from '#daemon/host/roce/roce-counters';
 import { setUint64 } from '#daemon/kernel/struct-fields';
 import { REMOTE_ACCESS } from '#daemon/rnic/memory/memory-region';
+import { NicCounters } from '#daemon/rnic/nic-counters';
 import { UverbsCommandNumber as N, QueryDevice, QueryPort } from '../layouts.ts';
 import type { Persona } from '../persona.ts';
 import { RxeLimit } from './limits.ts';
@@ -19,23 +21,7 @@ const PORT_FLAGS = 1;
 /** Shortest interval in milliseconds after which counters are read again. */
 const COUNTER_LIFESPAN = '12';
 
-const HW_COUNTERS = [
-  'ack_deferred',
-  'completer_retry_err',
-  'duplicate_request',
-  'link_downed',
-  'out_of_seq_request',
-  'rcvd_pkts',
-  'rcvd_rnr_err',
-  'rcvd_seq_err',
-  'rdma_recvs',
-  'rdma_sends',
-  'retry_exceeded_err',
-  'retry_rnr_exceeded_err',
-  'send_err',
-  'send_rnr_err',
-  'sent_pkts',
-] as const;
+const HW_COUNTERS = Object.keys(hwCounters(new RoceCounters(), new NicCounters()));
 
 /** Limits in the response of QUERY_DEVICE: offset, value. */
 const DEVICE_WORDS: readonly (readonly [number, number])[] = [

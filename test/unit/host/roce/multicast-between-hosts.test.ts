@@ -10,13 +10,9 @@ import { hostSystem } from '#daemon/host/links/system';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
 import { crc32 } from '#daemon/roce/wire/crc32';
-import {
-  datagramHeaderBytes,
-  makeDatagram,
-  writeDatagramHeaders,
-} from '#daemon/roce/wire/datagram';
+import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
 import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
-import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { datagramEnd } from '#test/support/datagram-end';
 import { hexOf } from '#test/support/hex';
 import { ownAddress } from '#test/support/own-address';
@@ -112,10 +108,10 @@ function datagramTo(
   payload: readonly number[],
   from = { address: STRANGER, port: ROCE_PORT },
 ): Uint8Array {
-  const packet = makePacket();
+  const packet = new Packet();
   Object.assign(packet, { opcode: UD_SEND_ONLY, pkey: 0xffff, destQpn, qkey: QKEY, sourceQpn: 9 });
   packet.payloadLength = payload.length;
-  const datagram = makeDatagram();
+  const datagram = new Datagram();
   datagram.sourceGid.set(gidBytes(from.address));
   datagram.destGid.set(gidBytes(group));
   Object.assign(datagram, { sourcePort: from.port, packetLength: packetBytes(packet) });

@@ -4,11 +4,11 @@ import { NEVER } from '#base/time';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { PacketNetwork, type PacketNetworkHost } from '#daemon/host/roce/packet-network';
 import type { PacketPort } from '#daemon/host/roce/packet-port';
-import { makeRoceCounters } from '#daemon/host/roce/roce-counters';
+import { RoceCounters } from '#daemon/host/roce/roce-counters';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { PacketWire } from '#daemon/roce/transport/packet-wire';
-import { makePacket, type Packet, writeHeaders } from '#daemon/roce/wire/packet';
+import { Packet, writeHeaders } from '#daemon/roce/wire/packet';
 import { datagramEnd } from '#test/support/datagram-end';
 import { bytesOf, hexOf } from '#test/support/hex';
 import { ProgramRig } from '#test/support/program-rig';
@@ -39,7 +39,7 @@ class ScriptedDatagrams implements PacketWire {
     const next = this.destQueue.shift();
     if (next === undefined) return 0;
     this.destination = { vector: next.vector, dgid: next.vector.dgid };
-    const packet = makePacket();
+    const packet = new Packet();
     Object.assign(packet, { opcode: 0x64, destQpn: next.qpn, qkey: 1, sourceQpn: 7 });
     return writeHeaders(target, start, packet) - start;
   }
@@ -80,7 +80,7 @@ function portOf(address: Uint8Array, ports: PacketPort[]): PacketPort {
     has: (gid) => hexOf(gid) === hexOf(address),
     peer: (dgid) => ports.find((other) => hexOf(other.gid(1) ?? dgid.slice(1)) === hexOf(dgid)),
     down: false,
-    counters: makeRoceCounters(),
+    counters: new RoceCounters(),
   };
   ports.push(port);
   return port;

@@ -4,14 +4,14 @@ import { once } from 'node:events';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { gidBytes } from '#daemon/host/host-addresses';
 import type { PacketPort } from '#daemon/host/roce/packet-port';
-import { linkCounters, makeRoceCounters } from '#daemon/host/roce/roce-counters';
+import { linkCounters, RoceCounters } from '#daemon/host/roce/roce-counters';
 import { type PacketArrival, UdpLink } from '#daemon/host/roce/udp-link';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { crc32 } from '#daemon/roce/wire/crc32';
 import {
+  Datagram,
   DatagramRefusal,
   datagramHeaderBytes,
-  makeDatagram,
   parseDatagram,
   writeDatagramHeaders,
 } from '#daemon/roce/wire/datagram';
@@ -41,7 +41,7 @@ function portOf(...gids: readonly Uint8Array[]): PacketPort {
     has: (gid) => gids.some((own) => hexOf(own) === hexOf(gid)),
     peer: () => undefined,
     down: false,
-    counters: makeRoceCounters(),
+    counters: new RoceCounters(),
   };
 }
 
@@ -57,7 +57,7 @@ function datagramOf(
   sourcePort = PORT,
   source = THEIRS,
 ): Uint8Array {
-  const datagram = makeDatagram();
+  const datagram = new Datagram();
   datagram.sourceGid.set(source);
   datagram.destGid.set(OWN);
   Object.assign(datagram, { identification, sourcePort, packetLength: packet.length });
@@ -93,7 +93,7 @@ describe('the UDP link', () => {
   let received: { bytes: Uint8Array; port: number }[];
 
   beforeEach(async () => {
-    Object.assign(port.counters, makeRoceCounters());
+    Object.assign(port.counters, new RoceCounters());
     arrivals = [];
     turns = [];
     notes = [];
@@ -135,7 +135,7 @@ describe('the UDP link', () => {
       expect(from).toBe(PORT);
       expect(hexOf(bytes.subarray(0, -ICRC_BYTES))).toBe(hexOf(packet));
       // From us to them: the other way round than `datagramOf`.
-      const around = makeDatagram();
+      const around = new Datagram();
       around.sourceGid.set(OWN);
       around.destGid.set(THEIRS);
       Object.assign(around, { sourcePort: PORT, packetLength: packet.length });

@@ -3,8 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPState } from '#contract/verbs/enums';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
-import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
-import { AccessRefusal, MessageFailure } from '#daemon/rnic/wire-port';
+import { AccessRefusal, MessageFailure, OutboundMessage } from '#daemon/rnic/wire-port';
 import { NicRig } from '#test/support/nic-rig';
 import { ALL_ACCESS, MEMORY_ADDRESS } from '#test/support/test-memory';
 
@@ -25,7 +24,7 @@ function open(rig: NicRig, wrId: number, at: number, length: number): number {
 }
 
 function take(rig: NicRig): number {
-  const message = makeOutboundMessage();
+  const message = new OutboundMessage();
   expect(rig.qp.nextMessage(message)).toBe(true);
   return message.slot;
 }

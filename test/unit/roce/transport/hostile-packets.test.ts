@@ -9,7 +9,7 @@ import {
   Service,
   Trait,
 } from '#daemon/roce/wire/opcode';
-import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { isPathMtu } from '#daemon/roce/wire/path-mtu';
 import { addressAt, REMOTE_KEY } from '#test/support/model-user';
 import { Prng } from '#test/support/prng';
@@ -32,7 +32,7 @@ function anyOpcode(prng: Prng): number {
 
 /** One that the queue pair takes, so that it lives for a while. */
 function fairPacket(prng: Prng, psn: number, service: Service): Uint8Array {
-  const packet = makePacket();
+  const packet = new Packet();
   const write = service !== Service.ud && prng.oneIn(2);
   packet.opcode = service | (write ? PacketOperation.writeOnly : PacketOperation.sendOnly);
   packet.destQpn = 0x55;
@@ -52,7 +52,7 @@ function fairPacket(prng: Prng, psn: number, service: Service): Uint8Array {
 
 /** A packet that parses, of any kind, near the PSN that is expected. */
 function anyPacket(prng: Prng, psn: number): Uint8Array {
-  const packet = makePacket();
+  const packet = new Packet();
   const opcode = anyOpcode(prng);
   const traits = opcodeTraits(opcode);
   const mtu = 256 << prng.below(5);

@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { ManagementWire } from '#daemon/roce/transport/management';
 import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
-import { makeDatagram, writeGrhArea } from '#daemon/roce/wire/datagram';
-import { makePacket, type Packet, parsePacket } from '#daemon/roce/wire/packet';
+import { Datagram, writeGrhArea } from '#daemon/roce/wire/datagram';
+import { Packet, parsePacket } from '#daemon/roce/wire/packet';
 import { bytesOf, hexOf } from '#test/support/hex';
 
 const FOUR = [bytesOf('00*10 ffff 0a000001'), bytesOf('00*10 ffff 0a000002')] as const;
@@ -32,13 +32,13 @@ function sent(): { packet: Packet; bytes: Uint8Array } {
   const length = wire.pollPacket(bytes, 8);
   expect(wire.destination).toBe(address);
   expect(wire.pollPacket(bytes, 8)).toBe(0);
-  const packet = makePacket();
+  const packet = new Packet();
   expect(parsePacket(bytes, 8, length, packet)).toBe(0);
   return { packet, bytes };
 }
 
 function grhOf([source, dest]: readonly [Uint8Array, Uint8Array]): Uint8Array {
-  const datagram = makeDatagram();
+  const datagram = new Datagram();
   datagram.sourceGid.set(source);
   datagram.destGid.set(dest);
   const grh = new Uint8Array(40);

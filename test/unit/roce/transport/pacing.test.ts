@@ -3,7 +3,7 @@ import { QPState } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
 import { Pacing } from '#daemon/roce/transport/pacing';
 import { PacketOperation } from '#daemon/roce/wire/opcode';
-import { makePacket, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { ACK_WITHOUT_CREDITS, rnrSyndrome } from '#daemon/roce/wire/syndrome';
 import { addressAt, REMOTE_KEY } from '#test/support/model-user';
 import { pathOf, TransportPair, TransportSide } from '#test/support/transport-pair';
@@ -112,7 +112,7 @@ describe('a paced connection', () => {
       expect(side.pollAll(now)).toHaveLength(1);
     };
     const answer = (psn: number, syndrome: number): void => {
-      const packet = { ...makePacket(), opcode: PacketOperation.acknowledge, psn, syndrome };
+      const packet = { ...new Packet(), opcode: PacketOperation.acknowledge, psn, syndrome };
       const bytes = new Uint8Array(packetBytes(packet));
       writeHeaders(bytes, 0, packet);
       side.receive(bytes, now);

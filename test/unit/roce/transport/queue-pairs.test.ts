@@ -6,7 +6,7 @@ import type { QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { PACKET_BYTES_MAX, type PacketWire } from '#daemon/roce/transport/packet-wire';
 import { makeWire } from '#daemon/roce/transport/transport';
-import { makePacket, parsePacket } from '#daemon/roce/wire/packet';
+import { Packet, parsePacket } from '#daemon/roce/wire/packet';
 import { ReceiveProducer, SendProducer, type SqeFields } from '#test/support/flag-ring-client';
 import { ProgramRig } from '#test/support/program-rig';
 import { MASKS, modify } from '#test/support/program-steps';
@@ -26,7 +26,7 @@ class Node {
   /** Packets that the device sends are lost. */
   deaf = false;
   readonly #buffer = new Uint8Array(PACKET_BYTES_MAX);
-  readonly #packet = makePacket();
+  readonly #packet = new Packet();
 
   constructor(type: QPType, values: Partial<QPModification>) {
     this.rig = new ProgramRig((qp) => {

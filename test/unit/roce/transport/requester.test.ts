@@ -2,17 +2,16 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { QPState, QPType } from '#contract/verbs/enums';
-import { makeOutboundMessage } from '#daemon/rnic/outbound-message';
 import {
   AccessRefusal,
   MessageFailure,
   OutboundKind,
-  type OutboundMessage,
+  OutboundMessage,
 } from '#daemon/rnic/wire-port';
 import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
 import { makeWire } from '#daemon/roce/transport/transport';
 import { PacketOperation } from '#daemon/roce/wire/opcode';
-import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
 import { addressAt, ModelUser, REMOTE_KEY } from '#test/support/model-user';
 import { pattern } from '#test/support/pattern';
@@ -37,7 +36,7 @@ class LongRead extends ModelUser {
   override nextMessage(message: OutboundMessage): boolean {
     const kind = this.#kinds.shift();
     if (kind === undefined) return false;
-    Object.assign(message, makeOutboundMessage(), { kind });
+    Object.assign(message, new OutboundMessage(), { kind });
     message.lengthBytes = kind === readRequest ? 2 ** 31 : 0;
     return true;
   }
@@ -69,7 +68,7 @@ function ids(side: TransportSide): number[] {
 
 /** Gives `side` a packet that no peer of ours sends. */
 function inject(pair: TransportPair, side: TransportSide, fields: Partial<Packet>): void {
-  const packet = { ...makePacket(), ...fields };
+  const packet = { ...new Packet(), ...fields };
   const bytes = new Uint8Array(packetBytes(packet));
   writeHeaders(bytes, 0, packet);
   side.receive(bytes, pair.now);
@@ -388,7 +387,7 @@ describe('Reads and atomics', () => {
     wire.modified(path, QPState.RTS, 0);
     const buffer = new Uint8Array(PACKET_BYTES_MAX);
     const poll = (): Packet => parsed(buffer.slice(0, wire.pollPacket(buffer, 0, 0)));
-    const response = { ...makePacket(), payloadLength: 256, syndrome: ACK };
+    const response = { ...new Packet(), payloadLength: 256, syndrome: ACK };
     response.opcode = PacketOperation.readResponseMiddle;
     let psn = sqPsn;
     for (const part of [0, 1]) {

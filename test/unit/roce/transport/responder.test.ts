@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import { QPState } from '#contract/verbs/enums';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { PacketOperation } from '#daemon/roce/wire/opcode';
-import { makePacket, type Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { NakCode, nakSyndrome, rnrSyndrome } from '#daemon/roce/wire/syndrome';
 import { addressAt, REMOTE_KEY } from '#test/support/model-user';
 import { parsed, pathOf, TransportPair, TransportSide } from '#test/support/transport-pair';
@@ -24,7 +24,7 @@ class Rig {
   ask(psn: number, opcode: number, length = 0, fields: Partial<Packet> = {}, seed = 1): void {
     const { remoteToHi: vaHi, remoteToLo: vaLo } = addressAt(0);
     const base = { opcode, psn, ackRequest: true, rkey: REMOTE_KEY, vaHi, vaLo };
-    const packet = { ...makePacket(), ...base, payloadLength: length, ...fields };
+    const packet = { ...new Packet(), ...base, payloadLength: length, ...fields };
     const bytes = new Uint8Array(packetBytes(packet));
     const at = writeHeaders(bytes, 0, packet);
     for (let index = 0; index < length; index += 1) bytes[at + index] = index + seed;
@@ -491,7 +491,7 @@ describe('answers', () => {
 
   it('are not sent before RTR', () => {
     const side = new TransportSide(64, {});
-    const packet = { ...makePacket(), opcode: PacketOperation.writeOnly };
+    const packet = { ...new Packet(), opcode: PacketOperation.writeOnly };
     const bytes = new Uint8Array(packetBytes(packet));
     writeHeaders(bytes, 0, packet);
     side.receive(bytes, 0);

@@ -1,17 +1,17 @@
 import { describe, expect, it } from 'vitest';
 import {
+  Datagram,
   DatagramRefusal,
   datagramHeaderBytes,
   GRH_AREA_BYTES,
   isIpv4Gid,
-  makeDatagram,
   parseDatagram,
   writeDatagramHeaders,
   writeGrhArea,
 } from '#daemon/roce/wire/datagram';
 import { opcodeName } from '#daemon/roce/wire/opcode';
 import {
-  makePacket,
+  Packet,
   PacketRefusal,
   packetBytes,
   parsePacket,
@@ -29,8 +29,8 @@ describe.each(['ipv4', 'ipv6'] as const)('the recording of rxe over %s', (family
   const datagrams = recordedDatagrams(`opcodes-${family}`);
 
   it('has packets of all opcodes, each read and written again to the same bytes', () => {
-    const datagram = makeDatagram();
-    const packet = makePacket();
+    const datagram = new Datagram();
+    const packet = new Packet();
     const seen = new Set<string>();
     for (const bytes of datagrams) {
       expect(parseDatagram(bytes, 0, bytes.length, datagram)).toBe(DatagramRefusal.none);
@@ -52,8 +52,8 @@ describe.each(['ipv4', 'ipv6'] as const)('the recording of rxe over %s', (family
   });
 
   it('has the fields that the program asked for', () => {
-    const datagram = makeDatagram();
-    const packet = makePacket();
+    const datagram = new Datagram();
+    const packet = new Packet();
     const packets = datagrams.map((bytes) => {
       parseDatagram(bytes, 0, bytes.length, datagram);
       parsePacket(bytes, datagram.packetStart, datagram.packetLength, packet);
@@ -92,7 +92,7 @@ describe('datagrams', () => {
   const parse = (change: (bytes: Uint8Array) => Uint8Array | undefined) => {
     const copy = Uint8Array.from(IPV4);
     const bytes = change(copy) ?? copy;
-    return parseDatagram(bytes, 0, bytes.length, makeDatagram());
+    return parseDatagram(bytes, 0, bytes.length, new Datagram());
   };
 
   it('are refused unless they are whole and carry RoCEv2', () => {
@@ -116,8 +116,8 @@ describe('datagrams', () => {
     expect(set(2, 0, 0x2b)).toBe(DatagramRefusal.length);
     expect(set(2, 0, 0x10)).toBe(DatagramRefusal.truncated);
     expect(parse((bytes) => Uint8Array.of(...bytes, 0, 0))).toBe(DatagramRefusal.none);
-    expect(parseDatagram(IPV4, 4, IPV4.length, makeDatagram())).toBe(DatagramRefusal.truncated);
-    expect(parseDatagram(IPV4, -1, 40, makeDatagram())).toBe(DatagramRefusal.truncated);
+    expect(parseDatagram(IPV4, 4, IPV4.length, new Datagram())).toBe(DatagramRefusal.truncated);
+    expect(parseDatagram(IPV4, -1, 40, new Datagram())).toBe(DatagramRefusal.truncated);
   });
 
   it('over IPv6 are refused with extension headers', () => {
@@ -126,7 +126,7 @@ describe('datagrams', () => {
         `60000000 0018 ${value.toString(16).padStart(2, '0')} 40 00*15 01 00*15 02` +
           ' c121 12b7 0018 0000 04 00 ffff 00 000011 80 fffff0 00*4',
       );
-      return parseDatagram(bytes, 0, bytes.length, makeDatagram());
+      return parseDatagram(bytes, 0, bytes.length, new Datagram());
     };
     expect(next(17)).toBe(DatagramRefusal.none);
     expect([0, 43, 51, 60].map(next)).toEqual(new Array(4).fill(DatagramRefusal.options));
@@ -140,13 +140,13 @@ describe('datagrams', () => {
       const bytes = bytesOf(
         `60000000 0018 11 40 ${addresses} c121 12b7 0018 0000 04 00 ffff 00 000011 80 fffff0 00*4`,
       );
-      const refusal = parseDatagram(bytes, 0, bytes.length, makeDatagram());
+      const refusal = parseDatagram(bytes, 0, bytes.length, new Datagram());
       expect(refusal).toBe(DatagramRefusal.address);
     }
   });
 
   it('become the 40 bytes in front of a received UD message', () => {
-    const datagram = makeDatagram();
+    const datagram = new Datagram();
     datagram.packetLength = 24;
     datagram.sourceGid.set(bytesOf('00*10 ffff 0a010001'));
     datagram.destGid.set(bytesOf('00*10 ffff 0a010002'));

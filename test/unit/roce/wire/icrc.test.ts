@@ -1,7 +1,7 @@
 import { crc32 as zlibCrc32 } from 'node:zlib';
 import { describe, expect, it } from 'vitest';
 import { crc32, rangeCrc32, tableCrc32 } from '#daemon/roce/wire/crc32';
-import { DatagramRefusal, makeDatagram, parseDatagram } from '#daemon/roce/wire/datagram';
+import { Datagram, DatagramRefusal, parseDatagram } from '#daemon/roce/wire/datagram';
 import { ICRC_BYTES, icrcOf, icrcOfHeaders, readIcrc, writeIcrc } from '#daemon/roce/wire/icrc';
 import { BTH_BYTES } from '#daemon/roce/wire/opcode';
 import { hexOf } from '#test/support/hex';
@@ -9,7 +9,7 @@ import { recordedDatagrams } from '#test/support/roce-recordings';
 
 /** ICRC of a whole datagram, computed again. */
 function icrcOfDatagram(bytes: Uint8Array): number {
-  const datagram = makeDatagram();
+  const datagram = new Datagram();
   expect(parseDatagram(bytes, 0, bytes.length, datagram)).toBe(DatagramRefusal.none);
   const { packetStart, packetLength } = datagram;
   return icrcOf(crc32, bytes, 0, packetStart, packetStart + packetLength);
@@ -48,7 +48,7 @@ describe.each(['ipv4', 'ipv6'] as const)('the ICRC over %s', (family) => {
 
   it('is the same over headers and payload in pieces', () => {
     const bytes = datagrams.reduce((a, b) => (a.length >= b.length ? a : b));
-    const datagram = makeDatagram();
+    const datagram = new Datagram();
     parseDatagram(bytes, 0, bytes.length, datagram);
     const { packetStart, packetLength } = datagram;
     const packet = bytes.slice(packetStart, packetStart + packetLength);

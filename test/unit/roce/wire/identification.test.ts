@@ -2,8 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { crc32, rangeCrc32 } from '#daemon/roce/wire/crc32';
 import {
+  Datagram,
   DatagramRefusal,
-  makeDatagram,
   parseDatagram,
   writeDatagramHeaders,
 } from '#daemon/roce/wire/datagram';
@@ -20,7 +20,7 @@ import { recordedDatagrams } from '#test/support/roce-recordings';
 
 /** ICRC as a receiver without the IP header computes it: with identification 0. */
 function icrcOfZero(bytes: Uint8Array): { icrc: number; length: number; identification: number } {
-  const datagram = makeDatagram();
+  const datagram = new Datagram();
   expect(parseDatagram(bytes, 0, bytes.length, datagram)).toBe(DatagramRefusal.none);
   const { packetStart, packetLength, sourceGid, destGid, sourcePort } = datagram;
   const headers = new IcrcHeaders((bytes[0] ?? 0) >> 4 === 4);
@@ -55,7 +55,7 @@ describe('the identification of a datagram', () => {
     const quarter = fc.integer({ min: 3, max: 1039 });
     fc.assert(
       fc.property(word, quarter, fc.nat(), fc.nat(), (identification, words, seed, where) => {
-        const datagram = makeDatagram();
+        const datagram = new Datagram();
         const packetLength = 4 * words;
         Object.assign(datagram, { identification, packetLength });
         datagram.sourceGid.set([0xff, 0xff, 10, 0, 0, 1], 10);

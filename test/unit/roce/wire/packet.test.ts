@@ -1,8 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { headerBytes, opcodeTraits, Trait } from '#daemon/roce/wire/opcode';
 import {
-  makePacket,
-  type Packet,
+  Packet,
   PacketRefusal,
   packetBytes,
   paddingBytes,
@@ -87,7 +86,7 @@ const ALL = Object.entries(HEADERS).flatMap(([headers, opcodes]) =>
 );
 
 function parse(bytes: Uint8Array): PacketRefusal {
-  return parsePacket(bytes, 0, bytes.length, makePacket());
+  return parsePacket(bytes, 0, bytes.length, new Packet());
 }
 
 describe('RoCE packets', () => {
@@ -100,7 +99,7 @@ describe('RoCE packets', () => {
   });
 
   it.each(ALL)('reads opcode $opcode with $headers', ({ bytes, fields }) => {
-    const packet = makePacket();
+    const packet = new Packet();
     const shifted = concat(Uint8Array.of(1, 2, 3), bytes, Uint8Array.of(9));
     expect(parsePacket(shifted, 3, bytes.length, packet)).toBe(PacketRefusal.none);
     expect(packet).toMatchObject(fields);
@@ -108,7 +107,7 @@ describe('RoCE packets', () => {
   });
 
   it.each(ALL)('writes opcode $opcode with $headers', ({ bytes, fields }) => {
-    const packet = Object.assign(makePacket(), fields);
+    const packet = Object.assign(new Packet(), fields);
     const target = new Uint8Array(bytes.length + 6).fill(0xa5);
     const at = writeHeaders(target, 2, packet);
     expect(at).toBe(2 + headerBytes(packet.opcode));
@@ -122,12 +121,12 @@ describe('RoCE packets', () => {
     'refuses opcode $opcode with any byte of its headers missing',
     ({ bytes, opcode }) => {
       for (let length = 0; length < headerBytes(opcode); length += 1) {
-        expect(parsePacket(bytes, 0, length, makePacket()), `${length}`).toBe(
+        expect(parsePacket(bytes, 0, length, new Packet()), `${length}`).toBe(
           PacketRefusal.truncated,
         );
       }
-      expect(parsePacket(bytes, 4, bytes.length, makePacket())).toBe(PacketRefusal.truncated);
-      expect(parsePacket(bytes, -1, bytes.length, makePacket())).toBe(PacketRefusal.truncated);
+      expect(parsePacket(bytes, 4, bytes.length, new Packet())).toBe(PacketRefusal.truncated);
+      expect(parsePacket(bytes, -1, bytes.length, new Packet())).toBe(PacketRefusal.truncated);
     },
   );
 
@@ -135,7 +134,7 @@ describe('RoCE packets', () => {
     const plain = bytesOf('64 00 ffff 00 000011 00 000001 11111111 00 000022');
     const noisy = bytesOf('64 00 ffff 3f 000011 7f 000001 11111111 ff 000022');
     const packets = [plain, noisy].map((bytes) => {
-      const packet = makePacket();
+      const packet = new Packet();
       expect(parsePacket(bytes, 0, bytes.length, packet)).toBe(PacketRefusal.none);
       return packet;
     });

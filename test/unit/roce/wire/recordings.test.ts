@@ -1,13 +1,13 @@
 import { describe, expect, it } from 'vitest';
 import { crc32 } from '#daemon/roce/wire/crc32';
 import {
+  Datagram,
   DatagramRefusal,
-  makeDatagram,
   parseDatagram,
   writeDatagramHeaders,
 } from '#daemon/roce/wire/datagram';
 import { icrcOf, writeIcrc } from '#daemon/roce/wire/icrc';
-import { makePacket, PacketRefusal, parsePacket, writeHeaders } from '#daemon/roce/wire/packet';
+import { Packet, PacketRefusal, parsePacket, writeHeaders } from '#daemon/roce/wire/packet';
 import { hexOf } from '#test/support/hex';
 import { recordedDatagrams, recordingNames } from '#test/support/roce-recordings';
 
@@ -15,8 +15,8 @@ describe('every datagram that rxe sent', () => {
   it.each(recordingNames())('in %s is read and written again, ICRC included', (name) => {
     const datagrams = recordedDatagrams(name);
     expect(datagrams.length).toBeGreaterThan(0);
-    const datagram = makeDatagram();
-    const packet = makePacket();
+    const datagram = new Datagram();
+    const packet = new Packet();
     for (const bytes of datagrams) {
       expect(parseDatagram(bytes, 0, bytes.length, datagram)).toBe(DatagramRefusal.none);
       const { packetStart, packetLength } = datagram;
