@@ -99,14 +99,15 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
   /** Throws `VerbsError` if a carrier lacks what its devices need. */
   constructor(options: RnicHostOptions) {
     const configs = checkedDevices(options.devices ?? [DEFAULT_DEVICE]);
-    const { clock, kernelUdp, isolated } = options.system;
+    const { clock, outward, addresses, isolated } = options.system;
     this.clock = clock;
     this.isolated = isolated === true;
     this.crcEngine = options.crcEngine ?? chooseCrcEngine();
     this.#observer = options.observer ?? {};
     this.#roce = new RoceSide(this, {
       tap: this.#observer.tap?.packets,
-      outward: kernelUdp === true,
+      outward: outward === true,
+      addresses,
     });
     this.devices = configs.map((config) => {
       return new EmulatedDevice(config, clock.random32, this.#roce, namedByOthers(config, configs));

@@ -90,8 +90,13 @@ export interface HostClock {
 export interface HostSystem {
   readonly clock: HostClock;
   readonly network: Network;
-  /** RoCE devices reach other hosts through the kernel's UDP. Not in a simulation. */
-  readonly kernelUdp?: boolean;
+  /** RoCE devices reach other hosts. */
+  readonly outward?: boolean;
+  /** Lists the addresses of the machine, which RoCE devices may use. Default: the kernel's. */
+  readonly addresses?: () => readonly {
+    readonly address: string;
+    readonly interfaceName: string;
+  }[];
   /** Nothing leaves the host: see `isolatedSystem`. */
   readonly isolated?: boolean;
 }

@@ -112,7 +112,7 @@ export function hostSystem(loopback: Loopback = 'memory'): HostSystem {
   const tcp = new TcpNetwork();
   const own = new MachineAddresses(tcp);
   const network = loopback === 'tcp' ? tcp : new MemoryNetwork(tcp, CLOCK, own);
-  return { clock: CLOCK, network, kernelUdp: true };
+  return { clock: CLOCK, network, outward: true };
 }
 
 /**

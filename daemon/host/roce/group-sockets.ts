@@ -8,11 +8,11 @@ import type { QP } from '#daemon/rnic/queue-pair';
 import { isIpv4Gid } from '#daemon/roce/wire/datagram';
 import { ROCE_PORT } from '#daemon/roce/wire/icrc';
 import { SystemCallError } from '#native-bridge/libc/libc';
-import { openUdpGroup } from '#native-bridge/libc/udp-socket';
-import { gidAddress, interfaceOf } from '../host-addresses.ts';
-import { BUFFER_BYTES, closeSocket, type LinkSocket, watchSocket } from './link-socket.ts';
+import { gidAddress } from '../host-addresses.ts';
+import { type LinkSocket, openSocket } from './link-socket.ts';
 import { isLinkLocalGid } from './multicast-groups.ts';
 import type { PacketPort } from './packet-port.ts';
+import type { UdpNetwork } from './udp-network.ts';
 
 /** The membership of a port in a group. */
 interface Membership {
@@ -34,10 +34,12 @@ interface GroupUser {
 }
 
 export class GroupSockets {
+  readonly #network: UdpNetwork;
   readonly #user: GroupUser;
   readonly #memberships = new Map<PacketPort, Map<string, Membership>>();
 
-  constructor(user: GroupUser) {
+  constructor(network: UdpNetwork, user: GroupUser) {
+    this.#network = network;
     this.#user = user;
   }
 
@@ -57,7 +59,7 @@ export class GroupSockets {
     const key = gid.join('.');
     const socket = ofPort?.get(key)?.socket;
     ofPort?.delete(key);
-    if (socket !== undefined) closeSocket(socket);
+    socket?.udp.close();
   }
 
   /** Updates the memberships after addresses of ports changed. */
@@ -69,7 +71,7 @@ export class GroupSockets {
 
   close(): void {
     for (const ofPort of this.#memberships.values()) {
-      for (const { socket } of ofPort.values()) if (socket !== undefined) closeSocket(socket);
+      for (const { socket } of ofPort.values()) socket?.udp.close();
     }
     this.#memberships.clear();
   }
@@ -91,16 +93,17 @@ export class GroupSockets {
     });
     const addresses = own.join(' ');
     if (addresses === membership.addresses && (before !== undefined || addresses === '')) return;
-    if (before !== undefined) closeSocket(before);
+    before?.udp.close();
     membership.socket = undefined;
     membership.addresses = addresses;
     if (own.length === 0) return;
-    const on = own.map((address) => ({ address, interfaceName: interfaceOf(address) }));
     const group = gidAddress(gid);
     try {
-      const { fd } = openUdpGroup(group, ROCE_PORT, on, BUFFER_BYTES);
-      const target = { gid, port, members };
-      membership.socket = watchSocket(fd, target, (socket) => this.#user.read(socket));
+      membership.socket = openSocket(
+        { gid, port, members },
+        (onReadable) => this.#network.openGroup(group, own, onReadable),
+        (socket) => this.#user.read(socket),
+      );
     } catch (error) {
       if (!(error instanceof SystemCallError)) throw error;
       const text = failureText(error, group, port.name);

@@ -2,19 +2,11 @@
 import type { QP } from '#daemon/rnic/queue-pair';
 import { isIpv4Gid } from '#daemon/roce/wire/datagram';
 import { IcrcHeaders } from '#daemon/roce/wire/icrc';
-import { closeDescriptor } from '#native-bridge/libc/descriptor';
-import { unreserved } from '#native-bridge/libc/descriptor-limit';
-import { type DescriptorWatch, watchDescriptor } from '#native-bridge/libc/watched-descriptor';
 import type { PacketPort } from './packet-port.ts';
-
-/** Requested size; the kernel limits it to net.core.rmem_max. */
-export const BUFFER_BYTES = 4_194_304;
+import type { UdpSocket } from './udp-network.ts';
 
 export interface LinkSocket {
-  readonly fd: number;
-  /** If true, another file may have the descriptor. */
-  closed: boolean;
-  readonly watch: DescriptorWatch;
+  readonly udp: UdpSocket;
   /** The address, or the group. */
   readonly gid: Uint8Array;
   /** The ports that have the address, or the one that receives the group. */
@@ -25,31 +17,20 @@ export interface LinkSocket {
   readonly four: boolean;
 }
 
-/** Watches a socket. Throws `SystemCallError` EMFILE, and closes it, if there are no free descriptors. */
-export function watchSocket(
-  opened: number,
+/** Opens a socket. Throws what `open` throws. */
+export function openSocket(
   { gid, port, members }: { gid: Uint8Array; port: PacketPort; members?: ReadonlySet<QP> },
+  open: (onReadable: () => void) => UdpSocket,
   read: (socket: LinkSocket) => void,
 ): LinkSocket {
-  const fd = unreserved('socket', opened);
   const four = isIpv4Gid(gid);
   const socket: LinkSocket = {
-    fd,
-    closed: false,
-    watch: watchDescriptor(fd, () => read(socket)),
+    udp: open(() => read(socket)),
     gid: gid.slice(),
     ports: new Set([port]),
     members,
     headers: new IcrcHeaders(four),
     four,
   };
-  // Other sockets and clients keep the host alive; this one does not.
-  socket.watch.hold(false);
   return socket;
-}
-
-export function closeSocket(socket: LinkSocket): void {
-  socket.closed = true;
-  socket.watch.close();
-  closeDescriptor(socket.fd);
 }

@@ -10,6 +10,7 @@ import type { PacketPort } from './packet-port.ts';
 import { countSent } from './roce-counters.ts';
 import { PACKET_COST_BYTES, SHARE_BYTES } from './turn-queue.ts';
 import { type LinkPath, UdpLink, type UdpUser } from './udp-link.ts';
+import type { UdpNetwork } from './udp-network.ts';
 
 /** Result of a turn. */
 interface OutwardTurn {
@@ -20,7 +21,7 @@ interface OutwardTurn {
 
 export class OutwardPackets {
   readonly #user: UdpUser;
-  readonly #enabled: boolean;
+  readonly #network: UdpNetwork | undefined;
   readonly #onReady: (connection: PacketConnection) => void;
   /** Made when packets first leave the host or may arrive. */
   #link: UdpLink | undefined;
@@ -28,10 +29,17 @@ export class OutwardPackets {
   #blocked = new Set<PacketConnection>();
   readonly #turn: OutwardTurn = { sentBytes: 0, more: false };
 
-  /** `enabled`: packets may leave the host. `onReady` is called with connections that may continue. */
-  constructor(user: UdpUser, enabled: boolean, onReady: (connection: PacketConnection) => void) {
+  /**
+   * `network`: where packets leave the host; undefined if they must not. `onReady` is called with connections
+   * that may continue.
+   */
+  constructor(
+    user: UdpUser,
+    network: UdpNetwork | undefined,
+    onReady: (connection: PacketConnection) => void,
+  ) {
     this.#user = user;
-    this.#enabled = enabled;
+    this.#network = network;
     this.#onReady = onReady;
   }
 
@@ -39,7 +47,7 @@ export class OutwardPackets {
 
   /** The link to other hosts; undefined if there is none. */
   link(): UdpLink | undefined {
-    if (this.#enabled) this.#link ??= new UdpLink(this.#user);
+    if (this.#network !== undefined) this.#link ??= new UdpLink(this.#network, this.#user);
     return this.#link;
   }
 

@@ -28,6 +28,7 @@ import { endOf, PacketRoutes } from './packet-routes.ts';
 import { countFailure } from './roce-counters.ts';
 import { PACKET_COST_BYTES, SHARE_BYTES, TurnQueue } from './turn-queue.ts';
 import type { LinkPath, PacketArrival, UdpUser } from './udp-link.ts';
+import type { UdpNetwork } from './udp-network.ts';
 import { WireTable } from './wire-table.ts';
 
 /** Limit of the last packets of an ended wire: pending answers. */
@@ -66,18 +67,21 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
   readonly groups: MulticastGroups;
   #givingWay = false;
 
-  /** `tap` sees every packet that reaches its receiver, or would. `outward`: packets may leave the host. */
-  constructor(host: PacketNetworkHost, tap?: PacketTap, outward = false) {
+  /**
+   * `tap` sees every packet that reaches its receiver, or would. `udp`: where packets leave the host; default:
+   * they do not.
+   */
+  constructor(host: PacketNetworkHost, tap?: PacketTap, udp?: UdpNetwork) {
     this.#host = host;
     const ready = (connection: PacketConnection) => this.handleReady(connection);
-    this.#outward = new OutwardPackets(this, outward, ready);
+    this.#outward = new OutwardPackets(this, udp, ready);
     const groupNetwork = {
       join: (port: PacketPort, gid: Uint8Array, members: ReadonlySet<QP>) => {
         this.#outward.join(port, gid, members);
       },
       leave: (port: PacketPort, gid: Uint8Array) => this.#outward.leaveGroup(port, gid),
     };
-    this.groups = new MulticastGroups(outward ? groupNetwork : undefined);
+    this.groups = new MulticastGroups(udp === undefined ? undefined : groupNetwork);
     this.#routes = new PacketRoutes(this.#outward);
     this.#recorder = new PacketRecorder(tap);
     // After this turn, since a packet is being delivered.

@@ -47,6 +47,8 @@ interface RoceSideOptions {
   readonly tap: PacketTap | undefined;
   /** Packets may leave the host. */
   readonly outward: boolean;
+  /** Lists the addresses of the machine. Default: the kernel's. */
+  readonly addresses: (() => readonly HostAddress[]) | undefined;
 }
 
 export class RoceSide implements HostSide, PortHost, PacketNetworkHost, RoceCmHost {
@@ -70,7 +72,7 @@ export class RoceSide implements HostSide, PortHost, PacketNetworkHost, RoceCmHo
     assert(this.#packets === undefined, 'RoCE network added twice');
     const { tap, outward } = this.#options;
     this.#network = network;
-    this.#packets = new network.PacketNetwork(this, tap, outward);
+    this.#packets = new network.PacketNetwork(this, tap, outward ? network.udp : undefined);
     this.#packets.setFaults(this.#host.faults.injector.packets);
     this.#cm = new network.RoceCm(this, this.#packets);
     this.#host.cm.addRoce(this.#cm);
@@ -158,7 +160,7 @@ export class RoceSide implements HostSide, PortHost, PacketNetworkHost, RoceCmHo
    * raise an event. If the system cannot list the addresses, for lack of a free descriptor, nothing changes.
    */
   checkAddresses(): void {
-    const found = listedAddresses();
+    const found = this.#options.addresses?.() ?? listedAddresses();
     if (found === undefined) return;
     this.#addresses = found;
     const changed = this.#host.devices.filter(({ rocePort }) => {
@@ -180,7 +182,7 @@ export class RoceSide implements HostSide, PortHost, PacketNetworkHost, RoceCmHo
   }
 
   get addresses(): readonly HostAddress[] {
-    this.#addresses ??= hostAddresses();
+    this.#addresses ??= this.#options.addresses?.() ?? hostAddresses();
     return this.#addresses;
   }
 

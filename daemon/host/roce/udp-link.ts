@@ -35,16 +35,15 @@ import {
 } from '#native-bridge/libc/datagram-batch';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
 import { errnoName, SystemCallError } from '#native-bridge/libc/libc';
-import { routeMtu } from '#native-bridge/libc/route-mtu';
-import { openUdp, sendGroupsBy } from '#native-bridge/libc/udp-socket';
-import { gidAddress, interfaceOf } from '../host-addresses.ts';
+import { gidAddress } from '../host-addresses.ts';
 import { GroupSockets } from './group-sockets.ts';
-import { BUFFER_BYTES, closeSocket, type LinkSocket, watchSocket } from './link-socket.ts';
+import { type LinkSocket, openSocket } from './link-socket.ts';
 import { isLinkLocalGid } from './multicast-groups.ts';
 import type { PacketPort } from './packet-port.ts';
 import { sameBytes } from './roce-port.ts';
 import { SlotCrc } from './slot-crc.ts';
 import { SourceShares } from './source-shares.ts';
+import type { UdpNetwork } from './udp-network.ts';
 
 /** Datagrams per system call. One queue pair's turn fits. */
 const SLOTS = 32;
@@ -55,7 +54,6 @@ const SHARED_READS_MAX = 16;
 /** The longest pause before retrying datagrams for which the kernel had no room. */
 const RETRY_MICROS: Micros = 1000;
 const EAGAIN = -11;
-const EBADF = 9;
 /** XOR mask that corrupts an ICRC. */
 const WRONG = 0xffff_ffff;
 
@@ -99,6 +97,7 @@ export interface UdpUser {
 }
 
 export class UdpLink {
+  readonly #network: UdpNetwork;
   readonly #user: UdpUser;
   /** By the text of their GID. */
   readonly #sockets = new Map<string, LinkSocket>();
@@ -123,9 +122,10 @@ export class UdpLink {
   readonly #shares = new SourceShares();
   readonly #arrival = new PacketArrival();
 
-  constructor(user: UdpUser) {
+  constructor(network: UdpNetwork, user: UdpUser) {
+    this.#network = network;
     this.#user = user;
-    this.#groups = new GroupSockets({
+    this.#groups = new GroupSockets(network, {
       read: (socket) => this.#read(socket),
       note: (key, text) => this.#noteOnce('warn', key, text),
     });
@@ -138,7 +138,7 @@ export class UdpLink {
    * route. Opens the socket. Throws `VerbsError` EADDRINUSE if the port is taken.
    */
   pathMtu(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): number {
-    const mtu = isRoutable(sgid) && isRoutable(dgid) ? mtuBetween(sgid, dgid) : 0;
+    const mtu = isRoutable(sgid) && isRoutable(dgid) ? this.#mtuBetween(sgid, dgid) : 0;
     // The program gets an errno; the log says what to do.
     if (mtu === 0) {
       this.#noteOnce('warn', `to ${dgid.join('.')}`, unreachableText(port, sgid, dgid));
@@ -194,14 +194,14 @@ export class UdpLink {
       for (const port of socket.ports) if (!port.has(socket.gid)) socket.ports.delete(port);
       if (socket.ports.size > 0) continue;
       this.#sockets.delete(key);
-      closeSocket(socket);
+      socket.udp.close();
     }
     this.#own = [...this.#sockets.values()];
     this.#groups.follow();
   }
 
   close(): void {
-    for (const socket of this.#sockets.values()) closeSocket(socket);
+    for (const { udp } of this.#sockets.values()) udp.close();
     this.#sockets.clear();
     this.#groups.close();
     this.#clear();
@@ -216,16 +216,27 @@ export class UdpLink {
     }
     const address = gidAddress(gid);
     try {
-      const { fd: opened } = openUdp(address, ROCE_PORT, BUFFER_BYTES);
-      sendGroups(opened, address);
-      this.#sockets.set(
-        key,
-        watchSocket(opened, { gid, port }, (socket) => this.#read(socket)),
+      const socket = openSocket(
+        { gid, port },
+        (onReadable) => this.#network.open(address, onReadable),
+        (readable) => this.#read(readable),
       );
+      this.#sockets.set(key, socket);
       this.#own = [...this.#sockets.values()];
     } catch (error) {
       if (!(error instanceof SystemCallError)) throw error;
       throw new VerbsError('EADDRINUSE', openingText(error, address));
+    }
+  }
+
+  /** Code of the largest path MTU between two addresses; 0 if there is no route. */
+  #mtuBetween(sgid: Uint8Array, dgid: Uint8Array): number {
+    try {
+      const mtuBytes = this.#network.routeMtu(gidAddress(sgid), gidAddress(dgid));
+      return largestPathMtu(mtuBytes - IP_HEADERS_BYTES);
+    } catch (error) {
+      if (error instanceof SystemCallError) return 0;
+      throw error;
     }
   }
 
@@ -311,8 +322,7 @@ export class UdpLink {
   #send(now: Micros): void {
     const { count } = this.#out;
     while (this.#first < count) {
-      const { fd, closed } = this.#socket as LinkSocket;
-      const sent = closed ? -EBADF : this.#out.send(fd, this.#first);
+      const sent = (this.#socket as LinkSocket).udp.send(this.#out, this.#first);
       if (sent > 0) {
         this.#first += sent;
       } else if (sent === EAGAIN) {
@@ -354,7 +364,7 @@ export class UdpLink {
     const shares = this.#shares;
     shares.begin();
     for (let reads = 0; reads < (shares.shared ? SHARED_READS_MAX : READS_MAX); reads += 1) {
-      const count = this.#in.receive(socket.fd);
+      const count = socket.udp.receive(this.#in);
       // A socket error is about a sent packet; continue with the next read.
       if (count <= 0) break;
       for (let slot = 0; slot < count; slot += 1) this.#take(socket, slot);
@@ -431,27 +441,6 @@ function countAll({ ports }: LinkSocket, counter: ArrivalCounter): void {
 /** False for an address that a device generated: no other host can reach it. */
 function isRoutable(gid: Uint8Array): boolean {
   return !isLinkLocalGid(gid);
-}
-
-/** Sends multicast through the interface of the socket's address, in spite of routes. */
-function sendGroups(fd: number, address: string): void {
-  try {
-    sendGroupsBy(fd, { address, interfaceName: interfaceOf(address) });
-  } catch (error) {
-    // An address without an interface: the kernel chooses one when it sends.
-    if (!(error instanceof SystemCallError)) throw error;
-  }
-}
-
-/** Code of the largest path MTU between two addresses; 0 if there is no route. */
-function mtuBetween(sgid: Uint8Array, dgid: Uint8Array): number {
-  try {
-    const mtuBytes = routeMtu(gidAddress(sgid), gidAddress(dgid));
-    return largestPathMtu(mtuBytes - IP_HEADERS_BYTES);
-  } catch (error) {
-    if (error instanceof SystemCallError) return 0;
-    throw error;
-  }
 }
 
 function unreachableText(port: PacketPort, sgid: Uint8Array, dgid: Uint8Array): string {

@@ -3,6 +3,7 @@ import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { gidBytes } from '#daemon/host/host-addresses';
+import { KERNEL_UDP } from '#daemon/host/roce/kernel-udp';
 import type { PacketPort } from '#daemon/host/roce/packet-port';
 import { linkCounters, RoceCounters } from '#daemon/host/roce/roce-counters';
 import { type PacketArrival, UdpLink } from '#daemon/host/roce/udp-link';
@@ -98,7 +99,7 @@ describe('the UDP link', () => {
     turns = [];
     notes = [];
     received = [];
-    link = new UdpLink({
+    link = new UdpLink(KERNEL_UDP, {
       handleArrival: (_ports, arrival, bytes) => {
         const { start, length } = arrival;
         const copy = { ...arrival, sourceGid: arrival.sourceGid.slice() };

@@ -1,0 +1,24 @@
+/** UDP as RoCE devices use it: the kernel's, or in a simulation another one. */
+import type { IncomingBatch, OutgoingBatch } from '#native-bridge/libc/datagram-batch';
+
+/** A socket at UDP port 4791 of an address, or of a group. Never blocks. */
+export interface UdpSocket {
+  /**
+   * Sends datagrams from slot `first` on. Returns how many were accepted, or a negative errno if the first
+   * one was not.
+   */
+  send(batch: OutgoingBatch, first: number): number;
+  /** Receives pending datagrams. Returns their number, or a negative errno. */
+  receive(batch: IncomingBatch): number;
+  close(): void;
+}
+
+/** All methods throw `SystemCallError`. */
+export interface UdpNetwork {
+  /** `onReadable` is called in a separate turn whenever datagrams are pending. */
+  open(address: string, onReadable: () => void): UdpSocket;
+  /** A socket that receives only datagrams to a group, on the interfaces of the addresses `on`. */
+  openGroup(group: string, on: readonly string[], onReadable: () => void): UdpSocket;
+  /** The MTU in bytes of the route between two addresses. */
+  routeMtu(source: string, destination: string): number;
+}
