@@ -281,6 +281,8 @@ export class HostFaults {
   }
 
   #failQP(device: EmulatedDevice, qp: QP, fault: Fault, now: Micros): void {
+    // In RESET there is nothing to fail: on RoCE, no transition leads from there to ERR.
+    if (device.transport === 'roce' && qp.state === QPState.RESET) return;
     const conduit = this.#host.conduitOf(qp);
     qp.modify(QPState.ERR, now);
     conduit?.reset();

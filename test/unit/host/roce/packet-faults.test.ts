@@ -229,6 +229,17 @@ describe('a fault of packets', () => {
     expect(fault.status.fired).toBe(Number(first) + Number(second));
   });
 
+  it.each(['qp-fatal', 'device-fatal'] as const)(
+    '%s: leaves a queue pair in RESET alone',
+    (kind) => {
+      const idle = world.end(0);
+      const fault = world.fault({ kind });
+      expect(fault.status.fired).toBeGreaterThan(0);
+      expect(idle.qp.state).toBe(QPState.RESET);
+      for (const { qp } of world.ends) expect(qp.state).toBe(QPState.ERR);
+    },
+  );
+
   it('makes the same choices with the same seed', () => {
     const fired = (seed: number) => {
       const world = new Faulty();
