@@ -19,8 +19,8 @@ export interface HostSide {
   handleOutput(qp: QP): void;
   /** The program of the queue pair disconnects. */
   handleDisconnect(qp: QP): void;
-  /** The program stopped the queue pair. */
-  handleStopped(qp: QP): void;
+  /** The program stopped the queue pair, or its wire failed: `why`. */
+  handleStopped(qp: QP, why: string | undefined): void;
   /** The queue pair raised an asynchronous event. */
   handleEvent(qp: QP, event: AsyncEventType, text: string): void;
   /** Installs the faults of packets. */

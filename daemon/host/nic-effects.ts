@@ -142,7 +142,7 @@ export class NicEffects {
         for (const side of this.#sides) side.handleOutput(effect.qp);
         return;
       case 'abort':
-        for (const side of this.#sides) side.handleStopped(effect.qp);
+        for (const side of this.#sides) side.handleStopped(effect.qp, effect.why);
         return;
       case 'disconnect':
         for (const side of this.#sides) side.handleDisconnect(effect.qp);

@@ -53,8 +53,11 @@ export type LifecycleEffect<Q> =
    * and may have bytes to transmit; the connection manager must notify its id.
    */
   | { readonly type: 'disconnect'; readonly qp: Q }
-  /** The QP reset its stream (modify to ERR or RESET, close). The stream was notified. */
-  | { readonly type: 'abort'; readonly qp: Q }
+  /**
+   * The QP reset its stream (modify to ERR or RESET, close), which was notified; or its program's wire failed,
+   * and `why` says how.
+   */
+  | { readonly type: 'abort'; readonly qp: Q; readonly why?: string }
   /**
    * The QP used up its share of a turn and has work left: call `qp.doorbell(now)` in a later turn,
    * once for all such effects until then.
@@ -498,6 +501,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#enterError();
     if (this.#host.ib !== undefined) {
       this.#reportRefusal(failure);
+      const { text: why = '' } = failure ?? {};
+      this.#host.effects.push({ type: 'abort', qp: this.#qp, why });
     } else if (connected && failure !== undefined) {
       this.#report(AsyncEventType.qpFatal, lossText(failure));
     }

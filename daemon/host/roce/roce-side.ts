@@ -102,8 +102,8 @@ export class RoceSide implements HostSide, PortHost, PacketNetworkHost, RoceCmHo
 
   handleDisconnect(): void {}
 
-  handleStopped(qp: QP): void {
-    this.#cm?.handleQPFailed(qp, 'the queue pair was stopped');
+  handleStopped(qp: QP, why = 'the queue pair was stopped'): void {
+    this.#cm?.handleQPFailed(qp, why);
   }
 
   handleEvent(qp: QP, event: AsyncEventType, text: string): void {

@@ -109,6 +109,23 @@ describe('a connection that the host moves', () => {
     }
   });
 
+  it.each([
+    ['the peer fails a message', 10, 'the peer failed to execute the request'],
+    ['no answer comes', 100, 'no response from the peer after all retries (retry_cnt)'],
+  ])('ends at both ends when %s', (_what, receiveBytes, text) => {
+    const { active, passive, dialer } = world.connected();
+    const drop = { kind: 'drop', device: 'roce1', opcode: 'acknowledge' } as const;
+    if (receiveBytes === 100) world.host.faults.add(drop, undefined);
+    passive.receives.post(1, [passive.piece(0, receiveBytes)]);
+    active.sends.post({ wrId: 2, opcode: SQOpcode.send, sges: [active.piece(0, 100)] });
+    active.ring();
+    world.run(60 * SECOND);
+    expect(world.types).toEqual([CMEventType.disconnected, CMEventType.disconnected]);
+    const end = world.events.find(({ id }) => id === dialer);
+    expect(end).toMatchObject({ error: 'ECONNRESET', text: expect.stringContaining(text) });
+    expect([active.qp.state, passive.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
+  });
+
   it('may be destroyed by the owner that gets its end', () => {
     for (const end of ['dialer', 'acceptor'] as const) {
       const world = new CmWorld();
