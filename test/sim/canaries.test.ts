@@ -3,6 +3,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { patience } from '../support/patience.ts';
 import { CANARIES } from './canaries.ts';
 import { Mutant } from './mutant.ts';
+import { PACKET_CANARIES } from './packets/packet-canaries.ts';
 
 const SEEDS_MAX = 1000;
 const TIMEOUT_MS = 600_000;
@@ -16,10 +17,10 @@ beforeAll(() => {
 afterAll(() => mutant.remove());
 
 describe('simulation canaries', () => {
-  for (const { bug, rule, carrier = 'tcp', edits } of CANARIES) {
+  for (const { bug, rule, over = 'tcp', edits } of [...CANARIES, ...PACKET_CANARIES]) {
     it(`finds the bug: ${bug}`, { timeout: patience(TIMEOUT_MS) }, async () => {
       const script = 'test/sim/canary-run.js';
-      const seed = await mutant.find(edits, script, rule, SEEDS_MAX, [carrier]);
+      const seed = await mutant.find(edits, script, rule, SEEDS_MAX, [over]);
       expect(seed, `a seed up to ${SEEDS_MAX} that breaks '${rule}'`).toBeGreaterThan(0);
     });
   }

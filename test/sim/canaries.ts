@@ -3,7 +3,7 @@
  * nothing. Each `find` text must occur exactly once in its file: when the code around it changes,
  * the canary fails instead of falling silent.
  */
-import type { Carrier } from './plan.ts';
+import type { SimulatedOver } from './over.ts';
 import type { Rule } from './rules.ts';
 
 /** One edit of a compiled file. */
@@ -15,11 +15,11 @@ export interface Edit {
 }
 
 /** A bug, and the rule that it breaks. */
-interface Canary {
+export interface Canary {
   readonly bug: string;
   readonly rule: Rule;
   /** Default: TCP. */
-  readonly carrier?: Carrier;
+  readonly over?: SimulatedOver;
   readonly edits: readonly Edit[];
 }
 
@@ -140,7 +140,7 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'messages of SCTP are delivered as they arrive, whatever their DDP-SSN',
     rule: 'quiet',
-    carrier: 'sctp',
+    over: 'sctp',
     edits: [
       {
         file: 'daemon/iwarp/sctp/sequencer.js',
@@ -152,7 +152,7 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'the Terminate of a session over SCTP is never sent',
     rule: 'quiet',
-    carrier: 'sctp',
+    over: 'sctp',
     edits: [
       {
         file: 'daemon/iwarp/sctp/session.js',
@@ -164,7 +164,7 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'session control that does not fit is ignored',
     rule: 'reported',
-    carrier: 'sctp',
+    over: 'sctp',
     edits: [
       {
         file: 'daemon/iwarp/sctp/session.js',
@@ -177,7 +177,7 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'a message for which SCTP has no room is lost',
     rule: 'quiet',
-    carrier: 'sctp',
+    over: 'sctp',
     edits: [
       {
         file: 'daemon/host/sctp/sctp-link.js',
@@ -189,7 +189,7 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'a port of SCTP outlives its association',
     rule: 'left',
-    carrier: 'sctp',
+    over: 'sctp',
     edits: [
       { file: 'daemon/host/sctp/shared-associations.js', find: 'opener.release();', replace: '' },
     ],

@@ -3,8 +3,7 @@
  * describes a run and how to replay it.
  */
 import { describe, expect, it } from 'vitest';
-import { CARRIERS, type Carrier } from './plan.ts';
-import { run } from './run.ts';
+import { NETWORKS, runOver, type SimulatedOver } from './over.ts';
 import { commitSeed, replayCommand } from './seeds.ts';
 
 const FIXED_SEEDS = 1000;
@@ -27,21 +26,25 @@ const DAILY_SCTP_SEEDS = 600;
 const ONCE_FAILED_SCTP = [
   663, 2502, 1898, 200_480, 196_363_924, 70_002_500, 192_762_568, 81_008_165, 81_069_132,
 ];
+/** The same over RoCE, where a run costs some ten times as much. */
+const FIXED_ROCE_SEEDS = 150;
+const DAILY_ROCE_SEEDS = 150;
+const ONCE_FAILED_ROCE: readonly number[] = [];
 
 async function explore(
   first: number,
   count: number,
-  carrier: Carrier = 'tcp',
+  over: SimulatedOver = 'tcp',
 ): Promise<{ completions: number; established: number }> {
   let completions = 0;
   let established = 0;
   for (let seed = first; seed < first + count; seed += 1) {
     try {
-      const result = await run(seed, carrier);
+      const result = await runOver(seed, over);
       completions += result.completions;
       established += result.established;
     } catch (error) {
-      throw new Error(`seed ${seed}; replay it: ${replayCommand(seed, carrier)}`, { cause: error });
+      throw new Error(`seed ${seed}; replay it: ${replayCommand(seed, over)}`, { cause: error });
     }
   }
   return { completions, established };
@@ -70,17 +73,28 @@ describe('whole hosts on a simulated network', () => {
     await explore(first, DAILY_SCTP_SEEDS, 'sctp');
   });
 
+  it(`keep every rule over RoCE for the first ${FIXED_ROCE_SEEDS} seeds`, async () => {
+    const { completions, established } = await explore(1, FIXED_ROCE_SEEDS, 'roce');
+    expect(established).toBeGreaterThan(FIXED_ROCE_SEEDS);
+    expect(completions).toBeGreaterThan(10 * FIXED_ROCE_SEEDS);
+  });
+
+  it(`keep every rule over RoCE for ${DAILY_ROCE_SEEDS} seeds from ${first}`, async () => {
+    await explore(first, DAILY_ROCE_SEEDS, 'roce');
+  });
+
   it('keep every rule for seeds that once failed', async () => {
     for (const seed of ONCE_FAILED) await explore(seed, 1);
     for (const seed of ONCE_FAILED_SCTP) await explore(seed, 1, 'sctp');
+    for (const seed of ONCE_FAILED_ROCE) await explore(seed, 1, 'roce');
   });
 
   it('repeat a run exactly for the same seed', async () => {
     for (const seed of [1, 2, 3, 26]) {
-      for (const carrier of CARRIERS) {
-        expect(await run(seed, carrier)).toEqual(await run(seed, carrier));
+      for (const over of NETWORKS) {
+        expect(await runOver(seed, over)).toEqual(await runOver(seed, over));
       }
     }
-    expect((await run(1)).trace).not.toBe((await run(2)).trace);
+    expect((await runOver(1, 'tcp')).trace).not.toBe((await runOver(2, 'tcp')).trace);
   });
 });

@@ -5,8 +5,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
-import { CARRIERS, type Carrier } from './plan.ts';
-import { run } from './run.ts';
+import { NETWORKS, runOver, type SimulatedOver } from './over.ts';
 import { commitSeed, replayCommand } from './seeds.ts';
 import type { Batch, BatchReport, Failure } from './worker.ts';
 
@@ -24,15 +23,15 @@ const WORKER_FLAGS = [
 const BATCH_SEEDS = 100;
 const PROGRESS_MS = 10_000;
 const SEEDS_DEFAULT = 10_000;
-const USAGE = `usage: npm run sim -- [--seeds N] [--workers N] [--first SEED] [--over tcp|sctp]
-       npm run sim -- --replay SEED [--over tcp|sctp]`;
+const USAGE = `usage: npm run sim -- [--seeds N] [--workers N] [--first SEED] [--over tcp|sctp|roce]
+       npm run sim -- --replay SEED [--over tcp|sctp|roce]`;
 
 interface Options {
   readonly seeds: number;
   readonly workers: number;
   readonly first: number;
-  /** Undefined for TCP, and SCTP with some seeds. */
-  readonly over: Carrier | undefined;
+  /** Undefined for TCP, and SCTP or RoCE with some seeds. */
+  readonly over: SimulatedOver | undefined;
   readonly replay: number | undefined;
   readonly help: boolean;
 }
@@ -60,9 +59,9 @@ function parseOptions(): Options {
     }
     return value;
   };
-  const over = CARRIERS.find((carrier) => carrier === values.over);
+  const over = NETWORKS.find((network) => network === values.over);
   if (values.over !== undefined && over === undefined) {
-    throw new RangeError(`--over must be ${CARRIERS.join(' or ')}, not '${values.over}'`);
+    throw new RangeError(`--over must be ${NETWORKS.join(' or ')}, not '${values.over}'`);
   }
   return {
     over,
@@ -75,9 +74,9 @@ function parseOptions(): Options {
 }
 
 /** Runs one seed and logs every step. */
-async function replay(seed: number, carrier: Carrier): Promise<boolean> {
+async function replay(seed: number, over: SimulatedOver): Promise<boolean> {
   try {
-    const result = await run(seed, carrier, (text) => console.log(text));
+    const result = await runOver(seed, over, (text) => console.log(text));
     console.log(result);
     return true;
   } catch (error) {
@@ -180,8 +179,8 @@ async function main(): Promise<number> {
   }
   const failure = await new Explorer(options).explore();
   if (failure === undefined) return 0;
-  console.log(`seed ${failure.seed} over ${failure.carrier} failed: ${failure.text}`);
-  console.log(`to replay it: ${replayCommand(failure.seed, failure.carrier)}`);
+  console.log(`seed ${failure.seed} over ${failure.over} failed: ${failure.text}`);
+  console.log(`to replay it: ${replayCommand(failure.seed, failure.over)}`);
   return 1;
 }
 

@@ -21,6 +21,14 @@ const RULES = {
   bounded: 'memory stays within its bounds',
   wake: 'an armed completion queue wakes its owner',
   refused: 'a command is refused only for a reason',
+  // Over RoCE:
+  atomic: 'each atomic is carried out exactly once',
+  late: 'memory is not written after the work that named it has completed',
+  moment: 'a Read returns what was there at some moment between its post and its completion',
+  drained: 'a drained send queue has completed what it had sent',
+  datagram: 'a datagram arrives whole and where it was sent to',
+  limit: 'a shared receive queue reports its limit once for each request',
+  counted: 'counters of ports agree with the network',
 } as const;
 export type Rule = keyof typeof RULES;
 

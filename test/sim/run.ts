@@ -7,7 +7,7 @@ import type { Party } from './sim-qp.ts';
 import { World } from './world.ts';
 
 /** The events of a run. Two runs of one seed have equal results. */
-interface RunResult {
+export interface RunResult {
   readonly seed: number;
   readonly completions: number;
   readonly flows: number;

@@ -1,7 +1,7 @@
 /** Chooses seeds: each commit explores new ones. */
 import { execFileSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import type { Carrier } from './plan.ts';
+import type { SimulatedOver } from './over.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 const SEED_MAX = 2 ** 32;
@@ -21,6 +21,6 @@ export function commitSeed(): number {
 }
 
 /** The command that replays a seed and logs every step. */
-export function replayCommand(seed: number, carrier: Carrier): string {
-  return `npm run sim -- --replay ${seed} --over ${carrier}`;
+export function replayCommand(seed: number, over: SimulatedOver): string {
+  return `npm run sim -- --replay ${seed} --over ${over}`;
 }

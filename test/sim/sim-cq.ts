@@ -14,6 +14,8 @@ export class SimCq {
   #armedAt: number | undefined;
   /** The device sent an event that the program has not handled. */
   notified = false;
+  /** Completions that the program has taken, modulo 2^32. */
+  taken = 0;
 
   constructor(made: CommandReply<'createCQ'>, ring: Uint8Array) {
     this.handle = made.cq;
@@ -22,12 +24,14 @@ export class SimCq {
   }
 
   take(): WC | undefined {
-    return this.#ring.take();
+    const wc = this.#ring.take();
+    if (wc !== undefined) this.taken = (this.taken + 1) | 0;
+    return wc;
   }
 
   arm(): void {
     this.#ring.arm(false);
-    this.#armedAt = this.#written;
+    this.#armedAt = this.written;
   }
 
   /** The device sent an event. */
@@ -40,10 +44,11 @@ export class SimCq {
   checkWake(): void {
     const armedAt = this.#armedAt;
     if (armedAt === undefined) return;
-    must(this.#written === armedAt, 'wake', 'a completion without an event');
+    must(this.written === armedAt, 'wake', 'a completion without an event');
   }
 
-  get #written(): number {
+  /** Completions that the device has written, modulo 2^32. */
+  get written(): number {
     return this.#control[1] ?? 0;
   }
 }

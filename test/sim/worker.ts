@@ -1,7 +1,6 @@
 /** Runs the seeds that its parent sends, and reports the results. */
-import { CARRIERS, type Carrier } from './plan.ts';
+import { runOver, type SimulatedOver } from './over.ts';
 import { BrokenRule, type Rule } from './rules.ts';
-import { run } from './run.ts';
 
 /** Seeds to run, from the parent. */
 export interface Batch {
@@ -9,14 +8,14 @@ export interface Batch {
   readonly count: number;
   /** Distance between two seeds. */
   readonly stride: number;
-  /** Undefined for TCP, and SCTP with some seeds. */
-  readonly over: Carrier | undefined;
+  /** Undefined for TCP, and SCTP or RoCE with some seeds. */
+  readonly over: SimulatedOver | undefined;
 }
 
 /** A seed that failed. */
 export interface Failure {
   readonly seed: number;
-  readonly carrier: Carrier;
+  readonly over: SimulatedOver;
   readonly text: string;
   /** Undefined for an error other than a broken rule. */
   readonly rule: Rule | undefined;
@@ -31,12 +30,13 @@ export interface BatchReport {
   readonly failure: Failure | undefined;
 }
 
-/** One seed in this many runs over SCTP, too. */
-const SCTP_ONE_IN = 4;
+/** Of this many seeds, one also runs over SCTP, and another one over RoCE. */
+const SEEDS_OF_ALL = 4;
 
-function carriersOf(seed: number, over: Carrier | undefined): readonly Carrier[] {
+function networksOf(seed: number, over: SimulatedOver | undefined): readonly SimulatedOver[] {
   if (over !== undefined) return [over];
-  return seed % SCTP_ONE_IN === 0 ? CARRIERS : ['tcp'];
+  if (seed % SEEDS_OF_ALL === 0) return ['tcp', 'sctp'];
+  return seed % SEEDS_OF_ALL === 2 ? ['tcp', 'roce'] : ['tcp'];
 }
 
 async function runBatch({ first, count, stride, over }: Batch): Promise<BatchReport> {
@@ -44,15 +44,15 @@ async function runBatch({ first, count, stride, over }: Batch): Promise<BatchRep
   let established = 0;
   for (let index = 0; index < count; index += 1) {
     const seed = first + index * stride;
-    for (const carrier of carriersOf(seed, over)) {
+    for (const network of networksOf(seed, over)) {
       try {
-        const result = await run(seed, carrier);
+        const result = await runOver(seed, network);
         completions += result.completions;
         established += result.established;
       } catch (error) {
         const rule = error instanceof BrokenRule ? error.rule : undefined;
         const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
-        const failure = { seed, carrier, text, rule };
+        const failure = { seed, over: network, text, rule };
         return { done: index + 1, completions, established, failure };
       }
     }

@@ -41,6 +41,7 @@ const EXCUSED: Readonly<Record<string, string>> = {
   'test/property/native-hostile-rings.test.ts': 'an argument of a command that is answered at once',
   'test/sim/main.ts': 'reports how long it ran',
   'test/sim/operations.ts': 'an argument of a command that is answered at once',
+  'test/sim/packets/packet-operations.ts': 'an argument of a command that is answered at once',
   'test/support/control-target.ts': 'the clock of a daemon',
   'test/support/patience.ts': 'the one place for it',
   'test/unit/clients/user-rights.test.ts': 'an argument of a command that is answered at once',

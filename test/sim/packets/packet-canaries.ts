@@ -1,0 +1,363 @@
+/**
+ * Bugs that RoCE devices once had or could have, as edits of compiled code: see `../canaries.ts`. The number in
+ * the name of an old bug is that of its commit's audit; the simulation must find each by the rule that it breaks.
+ */
+import type { Canary } from '../canaries.ts';
+
+const REQUESTER = 'daemon/roce/transport/requester.js';
+const RESPONDER = 'daemon/roce/transport/responder.js';
+const CM_MESSAGES = 'daemon/roce/cm/message-handlers.js';
+const ARRIVALS = 'daemon/host/roce/arrivals.js';
+
+type PacketCanary = Pick<Canary, 'bug' | 'rule' | 'edits'>;
+
+const BUGS: readonly PacketCanary[] = [
+  // Bugs that there were.
+  {
+    bug: 'a request that names the queue pair of a peer ends its connection',
+    rule: 'quiet',
+    edits: [
+      {
+        file: CM_MESSAGES,
+        find: 'this.#refuse(message, arrival, RejectReason.staleConnection);\n            this.#probe(stale, now);',
+        replace:
+          'this.#refuse(message, arrival, RejectReason.staleConnection);\n' +
+          "            if (stale.state === 'established') { core.enterTimewait(stale, now);\n" +
+          "            core.report({ type: 'disconnected', connection: stale, timedOut: false }); }",
+      },
+    ],
+  },
+  {
+    bug: 'a Write without data passes a queue pair that permits none',
+    rule: 'window',
+    edits: [
+      {
+        file: 'daemon/rnic/queue-pair.js',
+        find: 'if ((this.#lifecycle.granted & Access.remoteWrite) === 0) {\n            return this.#forbid(stag, toHi, toLo, length, Access.remoteWrite);\n        }\n        // IBTA',
+        replace:
+          'if (length > 0 && (this.#lifecycle.granted & Access.remoteWrite) === 0) {\n' +
+          '            return this.#forbid(stag, toHi, toLo, length, Access.remoteWrite);\n        }\n        // IBTA',
+      },
+    ],
+  },
+  {
+    bug: 'a packet of a wrong length is dropped, not refused',
+    rule: 'reported',
+    edits: [
+      {
+        file: RESPONDER,
+        find: 'if (this.#open === Open.write || !this.#fits(packet, ends)) {\n            this.#refuse(NakCode.invalidRequest);',
+        replace: 'if (this.#open === Open.write || !this.#fits(packet, ends)) {',
+      },
+    ],
+  },
+  {
+    bug: 'queue pairs of one host do not compare addresses',
+    rule: 'agree',
+    edits: [
+      {
+        file: 'daemon/host/roce/departures.js',
+        find: 'if (!named || !isFacing(receiver, sender))',
+        replace: 'if (!named)',
+      },
+    ],
+  },
+  {
+    bug: 'a queue pair is stale until the end of timewait',
+    rule: 'quiet',
+    edits: [
+      {
+        file: 'daemon/roce/cm/cm-core.js',
+        find: "this.table.forgetRemoteQp(connection);\n        connection.transition('timewait');",
+        replace: "connection.transition('timewait');",
+      },
+    ],
+  },
+  {
+    bug: 'a deep queue is flushed in one turn',
+    rule: 'bounded',
+    edits: [
+      {
+        file: 'daemon/rnic/queues/receiver.js',
+        find: 'const share = Math.min(elements.count, TURN_ELEMENTS_MAX);',
+        replace: 'const share = elements.count;',
+      },
+    ],
+  },
+  // The transport.
+  {
+    bug: 'a gap is not noticed',
+    rule: 'payload',
+    edits: [
+      {
+        file: RESPONDER,
+        find: 'this.#handleGap();',
+        replace: 'this.#handleExpected(packet, bytes);',
+      },
+    ],
+  },
+  {
+    bug: 'a repeated request is carried out again',
+    rule: 'order',
+    edits: [
+      {
+        file: RESPONDER,
+        find: 'this.#handleRepeated(packet, -ahead);',
+        replace: 'this.#handleExpected(packet, bytes);',
+      },
+    ],
+  },
+  {
+    bug: 'a repeated atomic is carried out again',
+    rule: 'atomic',
+    edits: [
+      {
+        file: RESPONDER,
+        find: 'return this.#replies.recall(packet.psn, reply);',
+        replace: 'return this.#execute(packet) === 0;',
+      },
+    ],
+  },
+  {
+    bug: 'the data of a repeated Write are placed again',
+    rule: 'late',
+    edits: [
+      {
+        file: RESPONDER,
+        find: 'this.#handleRepeated(packet, -ahead);',
+        replace:
+          'if (packet.opcode === PacketOperation.writeOnly) { this.#toHi = packet.vaHi;\n' +
+          '            this.#toLo = packet.vaLo; this.#stag = packet.rkey; this.#received = 0;\n' +
+          '            this.#placeWrite(packet, bytes); }\n' +
+          '        this.#handleRepeated(packet, -ahead);',
+      },
+    ],
+  },
+  {
+    bug: 'a message is done when it is sent',
+    rule: 'arrived',
+    edits: [
+      {
+        file: REQUESTER,
+        find: 'this.#cursor += 1;',
+        replace: '{ this.#cursor += 1; if (!message.awaitsResponse) this.#endOldest(); }',
+      },
+    ],
+  },
+  {
+    bug: 'an acknowledgement of later packets completes a Read',
+    rule: 'placed',
+    edits: [
+      {
+        file: REQUESTER,
+        find: 'this.#repeat();\n                return false;',
+        replace: 'if (message.kind === 4) this.#user.readCompleted(); else return false;',
+      },
+    ],
+  },
+  {
+    bug: 'a Read of one word returns what was in the sink',
+    rule: 'moment',
+    edits: [
+      {
+        file: REQUESTER,
+        find: 'const refusal = user.placeReadPart(offset, bytes, payloadStart, payloadLength);',
+        replace:
+          'const refusal = payloadLength === 8 ? AccessRefusal.none : ' +
+          'user.placeReadPart(offset, bytes, payloadStart, payloadLength);',
+      },
+    ],
+  },
+  {
+    bug: 'a lost acknowledgement is never asked for',
+    rule: 'progress',
+    edits: [
+      {
+        file: REQUESTER,
+        find: 'this.#timers.start(Timer.ack, now + this.#timeoutMicros);',
+        replace: '',
+      },
+      {
+        file: REQUESTER,
+        find: 'this.#timers.start(Timer.ask, now + pacing.patienceMicros);',
+        replace: '',
+      },
+      {
+        file: REQUESTER,
+        find: 'this.#timers.set(Timer.ask, done ? NEVER : now + patienceMicros);',
+        replace: '',
+      },
+      {
+        file: REQUESTER,
+        find: 'this.#timers.set(Timer.ack, done ? NEVER : now + this.#timeoutMicros);',
+        replace: '',
+      },
+    ],
+  },
+  {
+    bug: 'PSNs do not wrap',
+    rule: 'quiet',
+    edits: [
+      {
+        file: RESPONDER,
+        find: 'psnDistance(packet.psn, this.#expectedPsn)',
+        replace: 'packet.psn - this.#expectedPsn',
+      },
+    ],
+  },
+  {
+    bug: 'packets are longer than the path carries',
+    rule: 'quiet',
+    edits: [
+      {
+        file: 'daemon/host/roce/packet-connection.js',
+        find: 'return pathMtu <= routeMtu ? attributes : { ...attributes, pathMtu: routeMtu };',
+        replace: 'return attributes;',
+      },
+    ],
+  },
+  {
+    bug: 'a datagram of another key is taken',
+    rule: 'datagram',
+    edits: [
+      {
+        file: 'daemon/roce/transport/datagram.js',
+        find: 'if (qkey !== this.#qkey) {',
+        replace: 'if (false) {',
+      },
+    ],
+  },
+  // Packets of a host.
+  {
+    bug: 'a damaged packet is taken',
+    rule: 'payload',
+    edits: [
+      {
+        file: 'daemon/host/roce/udp-link.js',
+        find: 'if (!this.#isWhole(socket, slot)) {',
+        replace: 'if (false) {',
+      },
+    ],
+  },
+  {
+    bug: 'a packet for no queue pair is not counted',
+    rule: 'counted',
+    edits: [{ file: ARRIVALS, find: 'counters.unexpected += 1;', replace: ';' }],
+  },
+  {
+    bug: 'receives that are posted to a queue pair in error stay there',
+    rule: 'once',
+    edits: [
+      {
+        file: 'daemon/host/roce/packet-network.js',
+        find: 'this.#host.watchErrored();',
+        replace: '',
+      },
+    ],
+  },
+  {
+    bug: 'the socket of a group stays open after its last queue pair has left',
+    rule: 'left',
+    edits: [
+      {
+        file: 'daemon/host/roce/group-sockets.js',
+        find: 'ofPort?.delete(key);\n        socket?.udp.close();',
+        replace: 'ofPort?.delete(key);',
+      },
+    ],
+  },
+  // Queues.
+  {
+    bug: 'a drained send queue is reported when its work is sent',
+    rule: 'drained',
+    edits: [
+      {
+        file: 'daemon/rnic/qp-lifecycle.js',
+        find: 'if (this.#state !== QPState.SQD || !this.#sendQueue.drained)',
+        replace: 'if (this.#state !== QPState.SQD)',
+      },
+    ],
+  },
+  {
+    bug: 'the limit of a shared receive queue is reported for each receive',
+    rule: 'limit',
+    edits: [
+      {
+        file: 'daemon/rnic/queues/shared-receive-queue.js',
+        find: 'this.#limit = 0;\n        this.#reportLimit(`fewer',
+        replace: 'this.#reportLimit(`fewer',
+      },
+    ],
+  },
+  {
+    bug: 'a completion queue that is armed does not fire',
+    rule: 'wake',
+    edits: [
+      {
+        file: 'daemon/rnic/queues/completion-queue.js',
+        find: 'this.#effects.push(this.#fired);',
+        replace: 'if (this.written % 8 !== 0) this.#effects.push(this.#fired);',
+      },
+    ],
+  },
+  // Connections of ids.
+  {
+    bug: 'a repeated request is reported again after its rejection',
+    rule: 'outcome',
+    edits: [
+      {
+        file: CM_MESSAGES,
+        find: 'core.send(this.#pathBack(arrival), kept);\n            return true;\n        }',
+        replace: '}',
+      },
+    ],
+  },
+  {
+    bug: 'the end is not reported when both ends disconnect at once',
+    rule: 'ends',
+    edits: [
+      {
+        file: CM_MESSAGES,
+        find: "core.say(connection, 'DREP', {});\n                core.enterTimewait(connection, now);\n                core.report({ type: 'disconnected', connection, timedOut: false });",
+        replace:
+          "core.say(connection, 'DREP', {});\n                core.enterTimewait(connection, now);",
+      },
+    ],
+  },
+  {
+    bug: 'the private data of an answer are cut',
+    rule: 'private',
+    edits: [
+      {
+        file: CM_MESSAGES,
+        find: 'srq: fields.srq !== 0,\n        privateData: fields.privateData,',
+        replace: 'srq: fields.srq !== 0,\n        privateData: fields.privateData.subarray(0, 40),',
+      },
+    ],
+  },
+  {
+    bug: 'a queue pair in INIT cannot be connected',
+    rule: 'refused',
+    edits: [
+      {
+        file: 'daemon/host/roce/queue-pair-driver.js',
+        find: 'if (qp.state !== QPState.INIT && qp.state !== QPState.RESET) {',
+        replace: 'if (qp.state !== QPState.RESET) {',
+      },
+    ],
+  },
+  {
+    bug: 'ids outlive their programs',
+    rule: 'bounded',
+    edits: [
+      {
+        file: 'daemon/host/roce/roce-cm.js',
+        find: 'if (roce === undefined || !this.#ids.delete(id))',
+        replace:
+          'if (roce === undefined || !this.#ids.has(id) || (id.number % 2 === 0 && !this.#ids.delete(id)))',
+      },
+    ],
+  },
+];
+
+export const PACKET_CANARIES: readonly Canary[] = BUGS.map((bug) => ({ ...bug, over: 'roce' }));

@@ -1,0 +1,178 @@
+/** One run of whole hosts over RoCE, decided by its seed alone. */
+import { QPState, QPType } from '#contract/verbs/enums';
+import { must } from '../rules.ts';
+import type { RunResult } from '../run.ts';
+import { PacketActions } from './packet-operations.ts';
+import type { Life } from './packet-queue-pair.ts';
+import { PacketWorld } from './packet-world.ts';
+
+/** How long programs wait between two operations when nothing happens: usually, and sometimes. */
+const SLEEP_MICROS = 5_000;
+const LONG_SLEEP_MICROS = 2_000_000;
+const LONG_SLEEP_ONE_IN = 100;
+const WARM_JOINS_MAX = 3;
+const WARM_MICROS = 20_000;
+/** Virtual time in which some of the work on healthy connections must complete. */
+const SETTLE_MICROS = 60_000_000;
+const SHORT_MICROS = 100_000;
+/** A message of connection management is repeated for 103 s, and after an MRA for nine minutes. */
+const OUTCOME_MICROS = 700_000_000;
+const END_MICROS = 200_000_000;
+/** Answers are kept for 137 s, a REP is repeated for 69 s, a DREQ for 103 s. */
+const FORGET_MICROS = 400_000_000;
+
+/** Runs a seed over RoCE and logs its steps to `log`. Rejects with `BrokenRule` if a rule is broken. */
+export async function runPackets(seed: number, log?: (text: string) => void): Promise<RunResult> {
+  const run = new PacketRun(seed, log);
+  await run.act();
+  await run.settle();
+  await run.endConnections();
+  await run.endPrograms();
+  return run.result(seed);
+}
+
+class PacketRun {
+  readonly #world: PacketWorld;
+  readonly #actions: PacketActions;
+
+  constructor(seed: number, log: ((text: string) => void) | undefined) {
+    this.#world = new PacketWorld(seed, log);
+    this.#actions = new PacketActions(this.#world);
+  }
+
+  async act(): Promise<void> {
+    const { plan, prng, time } = this.#world;
+    for (let joins = prng.between(1, WARM_JOINS_MAX); joins > 0; joins -= 1) this.#actions.join();
+    const warm = time.now + WARM_MICROS;
+    while (await this.#world.step(warm)) this.#actions.answer();
+    for (let action = 0; action < plan.actions; action += 1) {
+      this.#actions.act();
+      const patience = prng.oneIn(LONG_SLEEP_ONE_IN) ? LONG_SLEEP_MICROS : SLEEP_MICROS;
+      const until = time.now + patience;
+      for (let steps = prng.below(plan.stepsMax + 1); steps > 0; steps -= 1) {
+        if (!(await this.#world.step(until))) break;
+      }
+    }
+  }
+
+  /** Programs handle everything that arrives, and start nothing new. */
+  async settle(): Promise<void> {
+    const world = this.#world;
+    world.log?.('settle');
+    world.datagrams.heal();
+    for (const { host } of world.hosts) host.faults.clear();
+    const busy = (): boolean => this.#lives().some((life) => life.healthy && hasWork(life));
+    for (let before = -1; before !== world.completions && busy(); ) {
+      before = world.completions;
+      await this.#until(world.time.now + SETTLE_MICROS, () => {
+        return world.completions !== before || !busy();
+      });
+    }
+    for (const life of this.#lives()) {
+      const open = life.sends.filter(({ signalled }) => signalled);
+      must(!life.healthy || open.length === 0, 'progress', () => {
+        const { wrId, what } = open[0] ?? { wrId: 0, what: '' };
+        const { program, name } = life.qp;
+        return `${open.length} of ${program.name} ${name} are open, first ${wrId}, a ${what}`;
+      });
+    }
+  }
+
+  async endConnections(): Promise<void> {
+    const world = this.#world;
+    world.log?.('end of connections');
+    const ids = () => world.programs.flatMap((program) => [...program.ids.values()]);
+    const pending = () => ids().filter(({ asked, outcome }) => asked && outcome === undefined);
+    await this.#until(world.time.now + OUTCOME_MICROS, () => pending().length === 0);
+    must(pending().length === 0, 'outcome', () => `${pending().length} ids have no outcome`);
+    const open = () => ids().filter(({ outcome, ended }) => outcome === 'established' && !ended);
+    const end = (): boolean => {
+      for (const id of open()) if (!id.endAsked) this.#actions.disconnect(id);
+      return open().length === 0;
+    };
+    await this.#until(world.time.now + END_MICROS, end);
+    must(open().length === 0, 'ends', () => `${open().length} connections have not ended`);
+    // The last copies of packets, and what agents have to do, are under way.
+    await this.#until(world.time.now + SHORT_MICROS, () => false);
+    const idle = (): boolean => world.programs.every(({ memory }) => memory.idle);
+    await this.#until(world.time.now + END_MICROS, idle);
+    await this.#until(world.time.now + SHORT_MICROS, () => false);
+    for (const life of this.#lives()) {
+      life.qp.program.poll();
+      this.#actions.checkFlushed(life);
+      if (life.current) life.check();
+    }
+    for (const { shared } of world.programs) shared.check();
+  }
+
+  async endPrograms(): Promise<void> {
+    const world = this.#world;
+    world.log?.('end of programs');
+    for (const program of world.programs) {
+      if (world.prng.oneIn(2)) {
+        for (const qp of [...program.qps]) program.destroyQp(qp);
+        for (const id of [...program.ids.values()]) program.destroyId(id);
+      }
+      world.kill(program);
+    }
+    for (const host of world.hosts) host.list();
+    const over = (): boolean => world.hosts.every(({ forgotten }) => forgotten);
+    await this.#until(world.time.now + FORGET_MICROS, over);
+    await this.#until(world.time.now + SHORT_MICROS, () => world.datagrams.inFlight === 0);
+    for (const host of world.hosts) host.checkEmpty();
+    const closing = world.hosts.map((host) => host.close());
+    await this.#until(world.time.now + SHORT_MICROS, () => false);
+    await Promise.all(closing);
+    for (const host of world.hosts) host.checkClosed();
+    world.recycle();
+  }
+
+  result(seed: number): RunResult {
+    const { completions, pairs, trace } = this.#world;
+    const both = [...pairs.values()].filter(({ lives }) => {
+      return lives.length === 2 && lives.every(({ up }) => up);
+    });
+    return { seed, completions, flows: pairs.size, established: both.length, trace };
+  }
+
+  /** The present lives of queue pairs that were connected. */
+  #lives(): readonly Life[] {
+    return this.#world.programs.flatMap(({ qps }) => [...qps].map(({ life }) => life));
+  }
+
+  /** Steps until `done` or `time`, while programs handle everything that arrives. */
+  async #until(time: number, done: () => boolean): Promise<void> {
+    const world = this.#world;
+    for (;;) {
+      for (const program of world.programs) {
+        while (program.inbox.length > 0) program.handleEvent();
+        program.poll();
+      }
+      this.#actions.answer();
+      for (const life of this.#lives()) this.#continue(life);
+      if (done()) return;
+      if (!world.time.busy) {
+        const { nextDue } = world.time;
+        if (nextDue === undefined || nextDue > time) return;
+      }
+      await world.step();
+    }
+  }
+
+  /** A program posts what its peer waits for, and starts its send queue again. */
+  #continue(life: Life): void {
+    const { qp, stopped, over, up, receives } = life;
+    if (over || !up) return;
+    if (stopped === 'drained') this.#actions.resume(life);
+    qp.ring();
+    if (qp.type !== QPType.rc || qp.state === QPState.ERR) return;
+    const { post } = this.#world;
+    if (qp.srq === undefined) {
+      if (receives.length < qp.receiveDepth) post.receives(life, qp.receiveDepth);
+    } else if (qp.srq.posted < qp.srq.count) post.receives(life, qp.srq.count - qp.srq.posted);
+  }
+}
+
+function hasWork({ sends }: Life): boolean {
+  return sends.some(({ signalled }) => signalled);
+}
