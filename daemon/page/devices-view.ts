@@ -1,7 +1,7 @@
 /** A card per device: its properties, rates and counters. */
 import type { DeviceStatus } from '#contract/protocol/ipc-admin';
 import { protocolText } from '#contract/verbs/attributes';
-import { byId, el, setText } from './dom.ts';
+import { byId, el, setText, showChildren } from './dom.ts';
 import type { PageStore } from './page-state.ts';
 import { RatePlot } from './plots.ts';
 import { countersOf, type RateHistory, ratesOf } from './rates.ts';
@@ -45,7 +45,7 @@ const BYTES = new Set(['gathered_bytes', 'placed_bytes']);
 /** Shows the cards and keeps them up to date. */
 export function showDevices(store: PageStore, rates: RateHistory): void {
   const list = byId('device-list');
-  const cards = new Map<string, DeviceCard>();
+  let cards = new Map<string, DeviceCard>();
   const empty = el('p', { class: 'empty' }, [
     'No devices. Start the daemon with one: ',
     el('code', { text: 'iwarpd start --device NAME=ADDRESS' }),
@@ -55,21 +55,16 @@ export function showDevices(store: PageStore, rates: RateHistory): void {
     ({ status }) => status,
     (status) => {
       if (status === undefined) return;
-      const names = new Set(status.devices.map(({ device }) => device.name));
-      for (const [name, card] of cards) {
-        if (names.has(name)) continue;
-        card.element.remove();
-        cards.delete(name);
-      }
-      for (const device of status.devices) {
-        const { name } = device.device;
-        const card = cards.get(name) ?? new DeviceCard(device);
-        if (!cards.has(name)) list.append(card.element);
-        cards.set(name, card);
-        card.update(device, rates);
-      }
-      if (names.size > 0) empty.remove();
-      else list.append(empty);
+      cards = new Map(
+        status.devices.map((device) => {
+          const { name } = device.device;
+          const card = cards.get(name) ?? new DeviceCard(device);
+          card.update(device, rates);
+          return [name, card];
+        }),
+      );
+      const elements = [...cards.values()].map(({ element }) => element);
+      showChildren(list, elements.length > 0 ? elements : [empty]);
     },
   );
 }

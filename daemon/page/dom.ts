@@ -45,6 +45,17 @@ export function setText(element: Element, text: string): void {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Shows these elements, in this order. One that keeps its place keeps focus and scroll position. */
+export function showChildren(parent: Element, elements: readonly Element[]): void {
+  const shown = new Set(elements);
+  for (const child of [...parent.children]) if (!shown.has(child)) child.remove();
+  let place = parent.firstElementChild;
+  for (const element of elements) {
+    if (element === place) place = place.nextElementSibling;
+    else parent.insertBefore(element, place);
+  }
+}
+
 /** The element with this id in the page's HTML. Throws if there is none. */
 export function byId(id: string): HTMLElement {
   const found = document.getElementById(id);

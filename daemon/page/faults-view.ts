@@ -1,7 +1,7 @@
 /** Faults: the active ones with their counts, and a form to add one. */
 import { FAULT_KINDS, type FaultKind, type FaultStatus } from '#contract/protocol/faults';
 import { type ApiClient, ApiError } from './api-client.ts';
-import { byId, el, setText } from './dom.ts';
+import { byId, el, setText, showChildren } from './dom.ts';
 import {
   type FaultField,
   faultFields,
@@ -67,7 +67,7 @@ async function refresh(store: PageStore, api: ApiClient): Promise<void> {
 class FaultList {
   readonly element = el('ul', { class: 'faults', attributes: { 'aria-label': 'Faults' } });
   readonly #remove: (id: number) => Promise<void>;
-  readonly #items = new Map<number, { item: HTMLElement; tally: HTMLElement }>();
+  #items = new Map<number, { item: HTMLElement; tally: HTMLElement }>();
   readonly #empty = el('li', { class: 'empty', text: 'No faults.' });
 
   constructor(remove: (id: number) => Promise<void>) {
@@ -75,22 +75,19 @@ class FaultList {
   }
 
   update(faults: readonly FaultStatus[]): void {
-    const ids = new Set(faults.map(({ id }) => id));
-    for (const [id, { item }] of this.#items) {
-      if (ids.has(id)) continue;
-      item.remove();
-      this.#items.delete(id);
-    }
-    for (const fault of faults) {
-      const shown = this.#items.get(fault.id) ?? this.#add(fault);
-      setText(shown.tally, tallyText(fault));
-      shown.item.classList.toggle('fired', fault.fired > 0);
-    }
-    if (faults.length === 0) this.element.append(this.#empty);
-    else this.#empty.remove();
+    this.#items = new Map(
+      faults.map((fault) => {
+        const shown = this.#items.get(fault.id) ?? this.#make(fault);
+        setText(shown.tally, tallyText(fault));
+        shown.item.classList.toggle('fired', fault.fired > 0);
+        return [fault.id, shown];
+      }),
+    );
+    const items = [...this.#items.values()].map(({ item }) => item);
+    showChildren(this.element, items.length > 0 ? items : [this.#empty]);
   }
 
-  #add(fault: FaultStatus) {
+  #make(fault: FaultStatus) {
     const { id, spec } = fault;
     const tally = el('span', { class: 'tally' });
     const remove = el('button', {
@@ -105,10 +102,7 @@ class FaultList {
       tally,
       remove,
     ]);
-    this.element.append(item);
-    const shown = { item, tally };
-    this.#items.set(id, shown);
-    return shown;
+    return { item, tally };
   }
 }
 

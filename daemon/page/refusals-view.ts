@@ -1,6 +1,6 @@
 /** Refusals: why verbs failed, by program. */
 import { type Refusal, refusalPlace, refusedCall } from '#contract/protocol/refusals';
-import { byId, el, setText } from './dom.ts';
+import { byId, el, setText, showChildren } from './dom.ts';
 import { programText } from './objects-view.ts';
 import type { PageStore } from './page-state.ts';
 import { type Column, TableView } from './table-view.ts';
@@ -65,15 +65,7 @@ class GroupList {
     this.#groups = shown;
     const elements: HTMLElement[] = [...shown.values()].map(({ element }) => element);
     if (elements.length === 0) elements.push(this.#empty);
-    for (const child of [...this.element.children]) {
-      if (!elements.some((element) => element === child)) child.remove();
-    }
-    // A row that keeps its place also keeps its focus and scroll position.
-    let place = this.element.firstElementChild;
-    for (const element of elements) {
-      if (element === place) place = place.nextElementSibling;
-      else this.element.insertBefore(element, place);
-    }
+    showChildren(this.element, elements);
   }
 }
 

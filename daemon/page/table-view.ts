@@ -1,5 +1,5 @@
 /** A table whose rows keep their place and selection while their texts change. */
-import { el, setText } from './dom.ts';
+import { el, setText, showChildren } from './dom.ts';
 
 export interface Column<T> {
   readonly title: string;
@@ -55,13 +55,9 @@ export class TableView<T> {
       shown.set(key, known);
       this.#fill(known, row);
     }
-    for (const [key, { element }] of this.#rows) if (!shown.has(key)) element.remove();
     this.#rows = shown;
-    let place = this.#body.firstElementChild;
-    for (const { element } of shown.values()) {
-      if (element === place) place = place.nextElementSibling;
-      else this.#body.insertBefore(element, place);
-    }
+    const elements = [...shown.values()].map(({ element }) => element);
+    showChildren(this.#body, elements);
   }
 
   #newRow(): ShownRow {
