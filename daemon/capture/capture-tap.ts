@@ -3,18 +3,10 @@
  * order, and never changes them; `pcapng-capture.ts` records them.
  */
 import type { TappedPacket } from '#contract/protocol/packet-records';
-import type { QueuePairName } from '#contract/protocol/tap-records';
+import type { QueuePairName, TapLinkEnds } from '#contract/protocol/tap-records';
 
 /** The two ends of a link, seen from this side. */
-export interface LinkAddresses {
-  /** Address of this end, as text. */
-  readonly localAddress: string;
-  /** TCP port of this end. */
-  readonly localPort: number;
-  /** Address of the peer, as text. */
-  readonly remoteAddress: string;
-  /** TCP port of the peer. */
-  readonly remotePort: number;
+export interface LinkAddresses extends TapLinkEnds {
   /** True when this side sent the SYN. */
   readonly dialed: boolean;
   /** Maximum payload bytes of a TCP segment. */

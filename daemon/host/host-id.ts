@@ -9,39 +9,31 @@ import type { IdState } from '#contract/verbs/id-lifecycle';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { CmEvent } from '../iwarp/cm/cm-host.ts';
 import type { CmId, IdAccount } from '../iwarp/cm/cm-id.ts';
+import type { CmEndFacts } from '../roce/cm/cm-types.ts';
 import type { RoceId } from './roce/roce-id.ts';
 
 /** Port spaces (`RDMA_PS_*`): the upper bits of InfiniBand's service ids. */
 export const PortSpace = { ipoib: 0x0002, tcp: 0x0106, udp: 0x0111, ib: 0x013f } as const;
 
 /** Attributes of a queue pair that its program moves, to connect or to accept. */
-export interface ProgramParameters {
-  readonly qpn: number;
-  readonly srq: boolean;
+export interface ProgramParameters extends CmEndFacts {
   /** At most 56 bytes to connect, 196 to accept; for datagrams 180 and 136. EINVAL for more. */
   readonly privateData: Uint8Array;
-  readonly responderResources: number;
-  readonly initiatorDepth: number;
-  readonly flowControl: boolean;
   /** Values above 7 count as 7. */
   readonly retryCount: number;
-  readonly rnrRetry: number;
   /** Datagrams, to accept: the queue pair's key; 0 for rdma_cm's own. */
   readonly qkey: number;
 }
 
 /** Facts of an InfiniBand event, in addition to those of every wire. */
-export interface IbEventFacts {
+export interface IbEventFacts
+  extends Pick<ProgramParameters, 'flowControl' | 'retryCount' | 'rnrRetry' | 'srq'> {
   /**
    * Rejected: the REJ's reason. Unreachable: the SIDR REP's status. Otherwise 0, also if `error` is enough.
    */
   readonly status: number;
   /** The peer's queue pair; 0 if the message has none. */
   readonly qpn: number;
-  readonly flowControl: boolean;
-  readonly retryCount: number;
-  readonly rnrRetry: number;
-  readonly srq: boolean;
   /** Datagrams: the peer's key. For its address see `RoceId.path`. */
   readonly qkey: number;
 }

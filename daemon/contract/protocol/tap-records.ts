@@ -81,7 +81,7 @@ export interface TapFilter {
   readonly links?: readonly TapLinkEnds[];
 }
 
-/** The ends of a link. */
+/** The ends of a link: addresses as text, and ports. */
 export interface TapLinkEnds {
   readonly localAddress: string;
   readonly localPort: number;

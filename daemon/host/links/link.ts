@@ -1,6 +1,7 @@
 /** A connection that carries bytes in order, or messages: over TCP, SCTP, or a simulation of them. */
 
 import type { Delivery, Transmit } from '#base/transmit';
+import type { TapLinkEnds } from '#contract/protocol/tap-records';
 import type { DeviceLowerLayer } from '#contract/verbs/attributes';
 import type { LinkPosition } from '#daemon/capture/capture-tap';
 
@@ -39,11 +40,7 @@ export const NO_USER: LinkUser = {
 };
 
 /** One end of a connection. No method calls its user. */
-export interface Link {
-  readonly localAddress: string;
-  readonly localPort: number;
-  readonly remoteAddress: string;
-  readonly remotePort: number;
+export interface Link extends TapLinkEnds {
   /**
    * True if whole writes reach the peer unchanged: checksums are computed only if a capture or fault needs
    * them.

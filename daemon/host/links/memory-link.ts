@@ -10,6 +10,7 @@
  */
 import { assert } from '#base/assert';
 import { type Delivery, PLAIN, type Transmit } from '#base/transmit';
+import type { TapLinkEnds } from '#contract/protocol/tap-records';
 import { type Link, type LinkUser, NO_USER } from './link.ts';
 import { BUFFER_BYTES, type CarriedLink, type MemoryCarrier } from './memory-carrier.ts';
 
@@ -18,14 +19,6 @@ const EMSS_BYTES = 65_483;
 
 const NO_BYTES = new Uint8Array(0);
 const UNSEALED: Delivery = { payloadProtocol: 0, unsealed: true };
-
-/** Address and port of both ends, seen from one. */
-export interface LinkEnds {
-  readonly localAddress: string;
-  readonly localPort: number;
-  readonly remoteAddress: string;
-  readonly remotePort: number;
-}
 
 export class MemoryLink implements Link, CarriedLink {
   readonly localAddress: string;
@@ -63,7 +56,7 @@ export class MemoryLink implements Link, CarriedLink {
   #errorCode: string | undefined;
 
   /** Used by `pair`. */
-  constructor(ends: LinkEnds, carrier: MemoryCarrier, onGone: () => void) {
+  constructor(ends: TapLinkEnds, carrier: MemoryCarrier, onGone: () => void) {
     this.localAddress = ends.localAddress;
     this.localPort = ends.localPort;
     this.remoteAddress = ends.remoteAddress;
@@ -74,12 +67,12 @@ export class MemoryLink implements Link, CarriedLink {
 
   /** Makes the dialed and the accepted end of a connection. `onGone` is called for each end that closes. */
   static pair(
-    dialed: LinkEnds,
+    dialed: TapLinkEnds,
     carrier: MemoryCarrier,
     onGone: () => void,
   ): { readonly dialed: MemoryLink; readonly accepted: MemoryLink } {
     const { localAddress, localPort, remoteAddress, remotePort } = dialed;
-    const facing: LinkEnds = {
+    const facing: TapLinkEnds = {
       localAddress: remoteAddress,
       localPort: remotePort,
       remoteAddress: localAddress,

@@ -4,10 +4,11 @@
  * reach the listeners, and no other process gets the port of a connection.
  */
 import { addressFamily, IPV4_ANY, IPV6_ANY, isWildcard } from '#base/address';
+import type { TapLinkEnds } from '#contract/protocol/tap-records';
 import type { IdAccount } from '#daemon/iwarp/cm/cm-id';
 import type { Dial, Link } from './link.ts';
 import { MemoryCarrier } from './memory-carrier.ts';
-import { type LinkEnds, MemoryLink } from './memory-link.ts';
+import { MemoryLink } from './memory-link.ts';
 import { type HostClock, type LinkPort, type Network, NetworkError } from './network.ts';
 
 /**
@@ -68,7 +69,7 @@ export class MemoryNetwork implements Network {
   }
 
   /** False if there is a connection between these ends. */
-  claim(ends: LinkEnds): boolean {
+  claim(ends: TapLinkEnds): boolean {
     const name = connectionName(ends);
     if (this.#connections.has(name)) return false;
     this.#connections.add(name);
@@ -76,7 +77,7 @@ export class MemoryNetwork implements Network {
   }
 
   /** The connection between these ends has ended. */
-  disclaim(ends: LinkEnds): void {
+  disclaim(ends: TapLinkEnds): void {
     this.#connections.delete(connectionName(ends));
   }
 
@@ -191,7 +192,7 @@ class MemoryPort implements LinkPort {
     };
   }
 
-  #join(listener: MemoryPort, ends: LinkEnds, onConnected: (link: Link) => void): Dial {
+  #join(listener: MemoryPort, ends: TapLinkEnds, onConnected: (link: Link) => void): Dial {
     const network = this.#network;
     let endCount = 2;
     // An end that stays open keeps its ports, as with TCP.
@@ -253,6 +254,11 @@ function nameOf(address: string, port: number): string {
   return `${address} ${port}`;
 }
 
-function connectionName({ localAddress, localPort, remoteAddress, remotePort }: LinkEnds): string {
+function connectionName({
+  localAddress,
+  localPort,
+  remoteAddress,
+  remotePort,
+}: TapLinkEnds): string {
   return `${nameOf(localAddress, localPort)} ${nameOf(remoteAddress, remotePort)}`;
 }
