@@ -12,6 +12,7 @@ import {
   Mad,
   mappedGidHex,
   type RawMad,
+  type RawRequest,
   readMad,
   requestBody,
   TCP_SERVICE,
@@ -19,7 +20,7 @@ import {
   writeMad,
 } from '../support/raw-mad.ts';
 import { digits, Op } from '../support/raw-roce.ts';
-import { RoceFacing, THEIRS } from '../support/roce-facing.ts';
+import { RoceFacing, STRANGERS, THEIRS } from '../support/roce-facing.ts';
 import { RoceEnd } from '../support/roce-host.ts';
 
 const PORT = 7471;
@@ -85,15 +86,14 @@ class CmFacing implements AsyncDisposable {
   }
 
   /** A request of the peer for the service of a port. */
-  request(
-    fields: { commId?: string; qpn?: number; port?: number; transaction?: string } = {},
-  ): void {
-    const { commId = COMM, qpn = THEIR_QPN, port = PORT, transaction = TRANSACTION } = fields;
+  request(given: Partial<RawRequest> & { port?: number; transaction?: string } = {}): void {
+    const { port = PORT, transaction = TRANSACTION, ...fields } = given;
     const body = requestBody({
-      ...{ commId, qpn, psn: THEIR_PSN, service: TCP_SERVICE + BigInt(port) },
+      ...{ commId: COMM, qpn: THEIR_QPN, psn: THEIR_PSN, service: TCP_SERVICE + BigInt(port) },
       from: mappedGidHex(THEIRS),
       to: mappedGidHex(this.facing.address),
       privateData: `${ipHeader(4660, THEIRS, this.facing.address)}0102`,
+      ...fields,
     });
     this.say(Mad.req, body, transaction);
   }
@@ -189,6 +189,22 @@ describe('a request of a peer', () => {
     expect(first.body.slice(168, 174)).toBe('070600');
     cm.request();
     expect(await cm.hear(Mad.rej)).toEqual(first);
+    expect(cm.events).toEqual([]);
+  });
+
+  it.each([
+    [
+      'names another address than it comes from [IBCM-REQ-05]',
+      { from: mappedGidHex(STRANGERS) },
+      12,
+    ],
+    ['is for a service that rdma_cm does not have [IBCM-REJ-01]', { service: 1n }, 8],
+  ] as const)('that %s is rejected', async (_what, fields, reason) => {
+    await using cm = await CmFacing.open();
+    cm.listen();
+    cm.request(fields);
+    const { body } = await cm.hear(Mad.rej);
+    expect(body.slice(8, 24)).toBe(`${COMM}0000${digits(reason, 4)}`);
     expect(cm.events).toEqual([]);
   });
 
@@ -307,6 +323,78 @@ describe('a connection', () => {
     const rejected = await cm.event(CMEventType.rejected);
     expect(rejected).toMatchObject({ id: other, ib: { status: 28 } });
     expect(rejected.privateData[0]).toBe(11);
+  });
+});
+
+describe('a connection that its peer has not confirmed', () => {
+  /** Accepted, with the REP that the peer has got. */
+  async function accepted(cm: CmFacing): Promise<{ id: HostId; end: RoceEnd; ours: string }> {
+    cm.listen();
+    cm.request();
+    const { id } = await cm.event(CMEventType.connectRequest);
+    const end = cm.end();
+    cm.cm.accept(id, end.qp, WISHES);
+    const { body } = await cm.hear(Mad.rep);
+    return { id, end, ours: body.slice(0, 8) };
+  }
+
+  it('is not established by an RTU that names another number [IBCM-RTU-05]', async () => {
+    await using cm = await CmFacing.open();
+    const { id, ours } = await accepted(cm);
+    cm.say(Mad.rtu, `c0000009${ours}`);
+    cm.say(Mad.rtu, `${COMM}deadbeef`);
+    await cm.facing.silence();
+    expect(cm.events).toEqual([]);
+    cm.say(Mad.rtu, `${COMM}${ours}`);
+    expect((await cm.event(CMEventType.established)).id).toBe(id);
+  });
+
+  it('ends with a DREQ of its peer, too [IBCM-DREQ-06]', async () => {
+    await using cm = await CmFacing.open();
+    const { id, end, ours } = await accepted(cm);
+    cm.say(Mad.dreq, `${COMM}${ours}${digits(end.qp.qpn, 6)}00`, '00000001a0000009');
+    expect((await until('its end', () => cm.events.shift())).id).toBe(id);
+    const { transaction, body } = await cm.hear(Mad.drep);
+    expect([transaction, body.slice(0, 16)]).toEqual(['00000001a0000009', `${ours}${COMM}`]);
+    await until('the error', () => end.qp.state === QPState.ERR);
+  });
+
+  it('ends with a REJ of its reply [IBCM-REJ-08]', async () => {
+    await using cm = await CmFacing.open();
+    const { id, end, ours } = await accepted(cm);
+    // It rejects the REP.
+    cm.say(Mad.rej, `${COMM}${ours} 40 00 001c`);
+    expect((await until('its end', () => cm.events.shift())).id).toBe(id);
+    await until('the error', () => end.qp.state === QPState.ERR);
+    await cm.facing.silence();
+  });
+});
+
+describe('a request that its peer withdraws', () => {
+  it('is over: it cannot be accepted any more [IBCM-REJ-09]', async () => {
+    await using cm = await CmFacing.open();
+    cm.listen();
+    cm.request();
+    const { id } = await cm.event(CMEventType.connectRequest);
+    // Timeout: the peer has got no answer. It knows no number of ours.
+    cm.say(Mad.rej, `${COMM}00000000 00 00 0004`);
+    expect((await until('its end', () => cm.events.shift())).id).toBe(id);
+    expect(() => cm.cm.accept(id, cm.end().qp, WISHES)).toThrow();
+    await cm.facing.silence();
+  });
+});
+
+describe('a queue pair of the peer', () => {
+  it('may be connected again while its last connection is in timewait here [IBCM-TW-03]', async () => {
+    await using cm = await CmFacing.open();
+    const { id, ours } = await cm.connected();
+    cm.cm.disconnect(id);
+    const { transaction } = await cm.hear(Mad.dreq);
+    cm.say(Mad.drep, `${COMM}${ours}`, transaction);
+    await cm.event(CMEventType.disconnected);
+    cm.request({ commId: 'c0000002', transaction: '00000001a0000002' });
+    const again = await cm.event(CMEventType.connectRequest);
+    expect(again.ib?.qpn).toBe(THEIR_QPN);
   });
 });
 

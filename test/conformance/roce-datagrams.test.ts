@@ -157,6 +157,18 @@ describe('a queue pair of datagrams', () => {
     expect([end.completions.poll(), end.qp.state]).toEqual([[], QPState.RTS]);
   });
 
+  it('fails if a datagram does not fit its receive, as on rxe [ROCE-UD-15]', async () => {
+    await using facing = await open();
+    const { end } = facing;
+    for (const wrId of [1, 2]) end.receives.post(wrId, [end.piece(0, GRH_BYTES + 3)]);
+    facing.say(datagram());
+    const [[first, status] = [], second] = await facing.outcome(2);
+    expect([first, second]).toEqual([1, [2, CQEStatus.wrFlushErr]]);
+    expect(status).not.toBe(success);
+    expect(end.qp.state).toBe(QPState.ERR);
+    await facing.silence();
+  });
+
   it('drops packets of connections [ROCE-UD-07]', async () => {
     await using facing = await open();
     const { end } = facing;

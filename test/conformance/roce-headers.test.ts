@@ -179,7 +179,7 @@ describe('a received packet', () => {
     expect(facing.counters.icrcErrors).toBe(2);
   });
 
-  it('may have any bits of congestion, which the ICRC does not cover [ROCE-ICRC-04]', async () => {
+  it('may have any bits of congestion, which the ICRC does not cover, and no notification answers them [ROCE-ICRC-04, ROCE-CNP-01]', async () => {
     await using facing = await RoceFacing.open();
     const { end } = facing;
     end.receives.post(9, [end.piece(0, 64)]);
@@ -188,6 +188,11 @@ describe('a received packet', () => {
     facing.sayBytes(marked);
     expect(await facing.outcome(1)).toEqual([[9, success]]);
     expect(facing.counters.icrcErrors).toBe(0);
+    // A notification of congestion: 16 reserved bytes after the base header.
+    facing.say({ opcode: 0x81, rest: '00'.repeat(16) });
+    await facing.arrived(2);
+    await facing.silence();
+    expect(end.qp.state).toBe(QPState.RTS);
   });
 
   it('may have any reserved bits, and that of path migration [ROCE-BTH-23]', async () => {

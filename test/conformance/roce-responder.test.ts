@@ -120,8 +120,9 @@ describe('a gap', () => {
   it('is answered by one NAK for the missing PSN, and what follows is dropped until it comes [ROCE-NAK-01, ROCE-NAK-02, ROCE-NAK-03, ROCE-ORD-01]', async () => {
     await using facing = await RoceFacing.open();
     receives(facing, 3);
-    facing.say(send(1), send(2));
+    facing.say(send(1));
     expect(await answer(facing)).toEqual([psnAt(0), SYNDROME.sequence, 0]);
+    facing.say(send(2), send(1));
     await facing.silence();
     expect(facing.end.completions.poll()).toEqual([]);
     facing.say(send(0), send(1));

@@ -54,7 +54,7 @@ afterEach(() => folder.clean());
 
 describeWith(['rdma-programs'], 'a RoCE device with all addresses of the host', () => {
   it.skipIf(apart === undefined)(
-    'follows them, and notifies programs (needs a network namespace)',
+    'follows them, and notifies programs (needs a network namespace) [IBV-AE-07, IBV-GID-01]',
     async () => {
       const within = [...(apart ?? []), 'sh', '-c', PREPARE, 'sh'];
       const words = ['run', '--fresh', '--', 'bash', '-c', SCRIPT, folder.file('watch')];

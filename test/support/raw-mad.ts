@@ -50,7 +50,7 @@ export function readMad(text: string): RawMad {
 }
 
 /** Fields of a REQ that tests choose. */
-interface RawRequest {
+export interface RawRequest {
   readonly commId: string;
   readonly service: bigint;
   readonly qpn: number;
