@@ -1,11 +1,11 @@
 /** The second thread of `copy-guard.ts`: checks, and kills. It does nothing that could block. */
 import { parentPort, workerData } from 'node:worker_threads';
 import { type GuardData, GuardWord } from './copy-guard.ts';
-import { libc } from './libc.ts';
+import { libc, type NumberCall } from './libc.ts';
 
 const syscall = libc.func(
   'int64_t syscall(int64_t number, int64_t a, int64_t b, int64_t c, int64_t d)',
-) as (number: number, a: number, b: number, c: number, d: number) => number;
+) as NumberCall;
 
 const SYS_PIDFD_SEND_SIGNAL = 424;
 const SIGKILL = 9;

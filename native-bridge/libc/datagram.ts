@@ -1,12 +1,8 @@
 /** Sends a datagram to a Unix socket, at a path or in the abstract namespace; Node cannot. */
 import { closeDescriptor } from './descriptor.ts';
-import { checked, libc, SystemCallError } from './libc.ts';
+import { checked, libc, type NumberCall, SystemCallError } from './libc.ts';
 
-const socket = libc.func('int socket(int domain, int type, int protocol)') as (
-  domain: number,
-  type: number,
-  protocol: number,
-) => number;
+const socket = libc.func('int socket(int domain, int type, int protocol)') as NumberCall;
 const sendto = libc.func(
   'int64_t sendto(int fd, void *bytes, uint64_t length, int flags, void *address, uint32_t addressLength)',
 ) as (

@@ -1,19 +1,18 @@
 /** Descriptors: duplicate, close, and send bytes without Node's stream machinery. */
-import { checked, lastErrno, libc } from './libc.ts';
+import { type BytesCall, checked, lastErrno, libc, type NumberCall } from './libc.ts';
 
 const close = libc.func('int close(int fd)') as (fd: number) => number;
-const fcntl = libc.func('int fcntl(int fd, int command, int argument)') as (
-  fd: number,
-  command: number,
-  argument: number,
-) => number;
-const send = libc.func('int64_t send(int fd, void *bytes, uint64_t length, int flags)') as (
-  fd: number,
-  bytes: Uint8Array,
-  length: number,
-  flags: number,
-) => number;
+const fcntl = libc.func('int fcntl(int fd, int command, int argument)') as NumberCall;
+const send = libc.func(
+  'int64_t send(int fd, void *bytes, uint64_t length, int flags)',
+) as BytesCall;
 
+/** Negative on failure. */
+export const ioctl = libc.func('int ioctl(int fd, uint64_t request, void *argument)') as (
+  fd: number,
+  request: number,
+  argument: Uint8Array,
+) => number;
 const poll = libc.func('int poll(void *entries, uint64_t count, int timeout)') as (
   entries: Uint8Array,
   count: number,

@@ -3,13 +3,9 @@
  * datagrams that are too long for the path (IP_RECVERR, ip(7)).
  */
 import { AF_INET, IPPROTO_IPV6, setOption } from './internet-socket.ts';
-import { addressOf, libc } from './libc.ts';
+import { addressOf, libc, type MessageCall } from './libc.ts';
 
-const recvmsg = libc.func('int64_t recvmsg(int fd, void *message, int flags)') as (
-  fd: number,
-  message: Uint8Array,
-  flags: number,
-) => number;
+const recvmsg = libc.func('int64_t recvmsg(int fd, void *message, int flags)') as MessageCall;
 
 const IPPROTO_IP = 0;
 const IP_RECVERR = 11;

@@ -1,10 +1,7 @@
 /** Advisory locks (flock(2)): a holder excludes others, and loses the lock when it dies. */
-import { lastErrno, libc, SystemCallError } from './libc.ts';
+import { lastErrno, libc, type NumberCall, SystemCallError } from './libc.ts';
 
-const flock = libc.func('int flock(int fd, int operation)') as (
-  fd: number,
-  operation: number,
-) => number;
+const flock = libc.func('int flock(int fd, int operation)') as NumberCall;
 
 const LOCK_EX_NB = 2 | 4;
 const EWOULDBLOCK = 11;

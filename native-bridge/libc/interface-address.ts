@@ -3,12 +3,11 @@
  * takes up to a second to detect one after an interface is up; this checks all interfaces.
  */
 import { readFileSync } from 'node:fs';
-import { closeDescriptor } from './descriptor.ts';
+import { closeDescriptor, ioctl } from './descriptor.ts';
 import {
   AF_INET,
   IFNAMSIZ,
   IFREQ_BYTES,
-  ioctl,
   openSocket,
   SocketType,
   socketAddress,

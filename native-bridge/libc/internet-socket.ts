@@ -1,12 +1,8 @@
 /** Shared by TCP, UDP and SCTP sockets: opening, kernel addresses, options, interfaces. */
-import { closeDescriptor } from './descriptor.ts';
-import { checked, lastErrno, libc, SystemCallError } from './libc.ts';
+import { closeDescriptor, ioctl } from './descriptor.ts';
+import { checked, lastErrno, libc, type NumberCall, SystemCallError } from './libc.ts';
 
-const socket = libc.func('int socket(int domain, int type, int protocol)') as (
-  domain: number,
-  type: number,
-  protocol: number,
-) => number;
+const socket = libc.func('int socket(int domain, int type, int protocol)') as NumberCall;
 const inetPton = libc.func('int inet_pton(int family, const char *text, void *bytes)') as (
   family: number,
   text: string,
@@ -21,12 +17,6 @@ export const bind = libc.func('int bind(int fd, void *address, uint32_t length)'
 export const connect = libc.func(
   'int connect(int fd, void *address, uint32_t length)',
 ) as AddressCall;
-/** Negative on failure. */
-export const ioctl = libc.func('int ioctl(int fd, uint64_t request, void *argument)') as (
-  fd: number,
-  request: number,
-  argument: Uint8Array,
-) => number;
 const getsockopt = libc.func(
   'int getsockopt(int fd, int level, int option, void *value, void *length)',
 ) as (fd: number, level: number, option: number, value: Uint8Array, length: Uint8Array) => number;

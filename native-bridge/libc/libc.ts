@@ -9,6 +9,13 @@ import koffi from 'koffi';
 
 export const libc = koffi.load('libc.so.6');
 
+/** A call that takes numbers, as its prototype says. */
+export type NumberCall = (...parameters: number[]) => number;
+/** A call with a descriptor, bytes and their length, and flags. */
+export type BytesCall = (fd: number, bytes: Uint8Array, length: number, flags: number) => number;
+/** A call with a descriptor, a struct msghdr, and flags. */
+export type MessageCall = (fd: number, message: Uint8Array, flags: number) => number;
+
 export class SystemCallError extends Error {
   override readonly name = 'SystemCallError';
   /** Name of the errno, for example 'EPERM'. */

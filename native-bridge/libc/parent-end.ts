@@ -1,11 +1,8 @@
 /** The end of the parent process, as a signal. */
 import { constants } from 'node:os';
-import { libc } from './libc.ts';
+import { libc, type NumberCall } from './libc.ts';
 
-const prctl = libc.func('int prctl(int option, unsigned long argument)') as (
-  option: number,
-  argument: number,
-) => number;
+const prctl = libc.func('int prctl(int option, unsigned long argument)') as NumberCall;
 
 const PR_SET_PDEATHSIG = 1;
 

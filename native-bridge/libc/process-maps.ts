@@ -3,13 +3,8 @@
  * the text of /proc/<pid>/maps is read up to the addresses in question.
  */
 import { closeSync, openSync, readSync } from 'node:fs';
-import { lastErrno, libc } from './libc.ts';
-
-const ioctl = libc.func('int ioctl(int fd, uint64_t request, void *argument)') as (
-  fd: number,
-  request: number,
-  argument: Uint8Array,
-) => number;
+import { ioctl } from './descriptor.ts';
+import { lastErrno } from './libc.ts';
 
 /** _IOWR('f', 17, struct procmap_query), a struct of 104 bytes. */
 const PROCMAP_QUERY = 0xc068_6611;

@@ -5,7 +5,7 @@
 import { readFileSync } from 'node:fs';
 import { copyGuard } from './copy-guard.ts';
 import { closeDescriptor } from './descriptor.ts';
-import { addressOf, checked, errnoName, lastErrno, libc } from './libc.ts';
+import { addressOf, checked, errnoName, lastErrno, libc, type NumberCall } from './libc.ts';
 
 type Transfer = (
   pid: number,
@@ -21,10 +21,10 @@ const readv = libc.func(`int64_t process_vm_readv${transferParameters}`) as Tran
 const writev = libc.func(`int64_t process_vm_writev${transferParameters}`) as Transfer;
 const prctl = libc.func(
   'int prctl(int option, uint64_t a, uint64_t b, uint64_t c, uint64_t d)',
-) as (option: number, a: number, b: number, c: number, d: number) => number;
+) as NumberCall;
 const syscall = libc.func(
   'int64_t syscall(int64_t number, int64_t a, int64_t b, int64_t c, int64_t d)',
-) as (number: number, a: number, b: number, c: number, d: number) => number;
+) as NumberCall;
 
 const PR_SET_PTRACER = 0x59616d61;
 const EPERM = 1;

@@ -4,25 +4,21 @@
  * Not IP_MTU: that includes path MTUs learned from ICMP messages, which anyone on the network can
  * forge.
  */
-import { closeDescriptor, sendNow } from './descriptor.ts';
+import { closeDescriptor, ioctl, sendNow } from './descriptor.ts';
 import {
   AF_INET,
   IFNAMSIZ,
   IFREQ_BYTES,
-  ioctl,
   openSocket,
   SIOCGIFMTU,
   SocketType,
   socketAddress,
 } from './internet-socket.ts';
-import { checked, libc, SystemCallError } from './libc.ts';
+import { type BytesCall, checked, libc, SystemCallError } from './libc.ts';
 
-const recv = libc.func('int64_t recv(int fd, void *bytes, uint64_t length, int flags)') as (
-  fd: number,
-  bytes: Uint8Array,
-  length: number,
-  flags: number,
-) => number;
+const recv = libc.func(
+  'int64_t recv(int fd, void *bytes, uint64_t length, int flags)',
+) as BytesCall;
 
 const AF_NETLINK = 16;
 const SIOCGIFNAME = 0x8910;

@@ -22,7 +22,16 @@ import {
   setOptionBytes,
   socketAddress,
 } from './internet-socket.ts';
-import { addressOf, checked, lastErrno, libc, SystemCallError } from './libc.ts';
+import {
+  addressOf,
+  type BytesCall,
+  checked,
+  lastErrno,
+  libc,
+  type MessageCall,
+  type NumberCall,
+  SystemCallError,
+} from './libc.ts';
 import {
   type AssociationOptions,
   type AssociationSocket,
@@ -33,10 +42,7 @@ import {
   type SctpMessageKind,
 } from './sctp-event.ts';
 
-const listen = libc.func('int listen(int fd, int backlog)') as (
-  fd: number,
-  backlog: number,
-) => number;
+const listen = libc.func('int listen(int fd, int backlog)') as NumberCall;
 const accept = libc.func('int accept4(int fd, void *address, void *length, int flags)') as (
   fd: number,
   address: Uint8Array,
@@ -44,16 +50,11 @@ const accept = libc.func('int accept4(int fd, void *address, void *length, int f
   flags: number,
 ) => number;
 const shutdown = libc.func('int shutdown(int fd, int how)') as (fd: number, how: number) => number;
-const send = libc.func('int64_t send(int fd, void *bytes, uint64_t length, int flags)') as (
-  fd: number,
-  bytes: Uint8Array,
-  length: number,
-  flags: number,
-) => number;
+const send = libc.func(
+  'int64_t send(int fd, void *bytes, uint64_t length, int flags)',
+) as BytesCall;
 const sendmsg = libc.func('int64_t sendmsg(int fd, void *message, int flags)') as MessageCall;
 const recvmsg = libc.func('int64_t recvmsg(int fd, void *message, int flags)') as MessageCall;
-
-type MessageCall = (fd: number, message: Uint8Array, flags: number) => number;
 
 const SO_REUSEADDR = 2;
 const SO_ERROR = 4;

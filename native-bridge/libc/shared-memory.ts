@@ -11,26 +11,15 @@ import { readFileSync } from 'node:fs';
 import koffi from 'koffi';
 import { closeDescriptor } from './descriptor.ts';
 import { unreserved } from './descriptor-limit.ts';
-import { checked, lastErrno, libc, SystemCallError } from './libc.ts';
+import { checked, lastErrno, libc, type NumberCall, SystemCallError } from './libc.ts';
 
 const memfdCreate = libc.func('int memfd_create(const char *name, uint32_t flags)') as (
   name: string,
   flags: number,
 ) => number;
-const ftruncate = libc.func('int ftruncate(int fd, int64_t length)') as (
-  fd: number,
-  length: number,
-) => number;
-const lseek = libc.func('int64_t lseek(int fd, int64_t offset, int whence)') as (
-  fd: number,
-  offset: number,
-  whence: number,
-) => number;
-const addSeals = libc.func('int fcntl(int fd, int command, int seals)') as (
-  fd: number,
-  command: number,
-  seals: number,
-) => number;
+const ftruncate = libc.func('int ftruncate(int fd, int64_t length)') as NumberCall;
+const lseek = libc.func('int64_t lseek(int fd, int64_t offset, int whence)') as NumberCall;
+const addSeals = libc.func('int fcntl(int fd, int command, int seals)') as NumberCall;
 const mmap = libc.func(
   'void *mmap(void *address, uint64_t length, int protection, int flags, int fd, int64_t offset)',
 ) as (
@@ -48,14 +37,12 @@ const munmap = libc.func('int munmap(void *address, uint64_t length)') as (
 
 const getpagesize = libc.func('int getpagesize()') as () => number;
 
-const fallocate = libc.func('int posix_fallocate(int fd, int64_t offset, int64_t length)') as (
-  fd: number,
-  offset: number,
-  length: number,
-) => number;
+const fallocate = libc.func(
+  'int posix_fallocate(int fd, int64_t offset, int64_t length)',
+) as NumberCall;
 const fallocateMode = libc.func(
   'int fallocate(int fd, int mode, int64_t offset, int64_t length)',
-) as (fd: number, mode: number, offset: number, length: number) => number;
+) as NumberCall;
 const madvise = libc.func('int madvise(void *address, uint64_t length, int advice)') as (
   address: bigint,
   length: number,

@@ -20,21 +20,15 @@ import {
   setOption,
   socketAddress,
 } from './internet-socket.ts';
-import { checked, errnoName, lastErrno, libc } from './libc.ts';
+import { type BytesCall, checked, errnoName, lastErrno, libc, type NumberCall } from './libc.ts';
 
-const listen = libc.func('int listen(int fd, int backlog)') as (
-  fd: number,
-  backlog: number,
-) => number;
+const listen = libc.func('int listen(int fd, int backlog)') as NumberCall;
 const setsockopt = libc.func(
   'int setsockopt(int fd, int level, int option, void *value, uint32_t length)',
 ) as (fd: number, level: number, option: number, value: Uint8Array, length: number) => number;
-const sendAddress = libc.func('int64_t send(int fd, void *bytes, uint64_t length, int flags)') as (
-  fd: number,
-  bytes: Uint8Array,
-  length: number,
-  flags: number,
-) => number;
+const sendAddress = libc.func(
+  'int64_t send(int fd, void *bytes, uint64_t length, int flags)',
+) as BytesCall;
 const SO_REUSEADDR = 2;
 const SO_ERROR = 4;
 const SO_KEEPALIVE = 9;

@@ -1,14 +1,17 @@
 /** Unix sockets: the peer's credentials (SO_PEERCRED), and passing descriptors (SCM_RIGHTS). */
 import type { Socket } from 'node:net';
-import { closeDescriptor } from './descriptor.ts';
-import { ioctl } from './internet-socket.ts';
-import { addressOf, checked, lastErrno, libc, SystemCallError } from './libc.ts';
+import { closeDescriptor, ioctl } from './descriptor.ts';
+import {
+  addressOf,
+  checked,
+  lastErrno,
+  libc,
+  type MessageCall,
+  type NumberCall,
+  SystemCallError,
+} from './libc.ts';
 
-const socket = libc.func('int socket(int domain, int type, int protocol)') as (
-  domain: number,
-  type: number,
-  protocol: number,
-) => number;
+const socket = libc.func('int socket(int domain, int type, int protocol)') as NumberCall;
 const socketpair = libc.func(
   'int socketpair(int domain, int type, int protocol, void *descriptors)',
 ) as (domain: number, type: number, protocol: number, descriptors: Int32Array) => number;
@@ -21,16 +24,8 @@ const shutdown = libc.func('int shutdown(int fd, int how)') as (fd: number, how:
 const getsockopt = libc.func(
   'int getsockopt(int fd, int level, int option, void *value, void *length)',
 ) as (fd: number, level: number, option: number, value: Uint8Array, length: Uint8Array) => number;
-const sendmsg = libc.func('int64_t sendmsg(int fd, void *message, int flags)') as (
-  fd: number,
-  message: Uint8Array,
-  flags: number,
-) => number;
-const recvmsg = libc.func('int64_t recvmsg(int fd, void *message, int flags)') as (
-  fd: number,
-  message: Uint8Array,
-  flags: number,
-) => number;
+const sendmsg = libc.func('int64_t sendmsg(int fd, void *message, int flags)') as MessageCall;
+const recvmsg = libc.func('int64_t recvmsg(int fd, void *message, int flags)') as MessageCall;
 const poll = libc.func('int poll(void *entries, uint64_t count, int timeout)') as unknown as {
   async(
     entries: Uint8Array,

@@ -5,14 +5,10 @@
 
 import { readFileSync } from 'node:fs';
 import koffi from 'koffi';
-import { checked, libc } from './libc.ts';
+import { checked, libc, type NumberCall } from './libc.ts';
 import { holdRoot, releaseRoot } from './open-roots.ts';
 
-const fcntl = libc.func('int fcntl(int fd, int command, int argument)') as (
-  fd: number,
-  command: number,
-  argument: number,
-) => number;
+const fcntl = libc.func('int fcntl(int fd, int command, int argument)') as NumberCall;
 
 const F_GETFL = 3;
 const F_SETFL = 4;

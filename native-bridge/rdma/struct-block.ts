@@ -1,13 +1,11 @@
 /** Memory of C structs: our own blocks, and reading structs of a library. */
 import koffi from 'koffi';
-import { addressOf, libc } from '../libc/libc.ts';
+import { addressOf, libc, type NumberCall } from '../libc/libc.ts';
 import { type FieldName, fieldOf, LAYOUTS, type StructName, sizeOf } from './layouts.ts';
 
-const memcpy = libc.func('uint64_t memcpy(uint64_t to, uint64_t from, uint64_t length)') as (
-  to: number,
-  from: number,
-  length: number,
-) => number;
+const memcpy = libc.func(
+  'uint64_t memcpy(uint64_t to, uint64_t from, uint64_t length)',
+) as NumberCall;
 
 /** Typed arrays of at most 64 bytes may be in V8's heap, where the collector moves them. */
 const BLOCK_MIN_BYTES = 128;
