@@ -133,6 +133,13 @@ class CmFacing implements AsyncDisposable {
   }
 }
 
+/** The body of a REP of the peer to our number. */
+function replyBody(ours: string, commId = COMM): string {
+  const ends = `${commId}${ours}00000000${digits(THEIR_QPN, 6)}0000000000${digits(THEIR_PSN, 6)}00`;
+  // Depths of 4, RNR retries of 7, a shared receive queue; the adapter; private data.
+  return `${ends} 04 04 00 f0 0000000000000000 0506`;
+}
+
 describe('a request of a peer', () => {
   it('reports its parameters, and is answered by a REP of the same transaction that names both ends [IBCM-MSG-01, IBCM-MSG-02, IBCM-REQ-01, IBCM-REQ-02, IBCM-REP-01, IBCM-REP-02, IBCM-REP-03, IBCM-IP-01, IBCM-IP-02]', async () => {
     await using cm = await CmFacing.open();
@@ -224,6 +231,17 @@ describe('a request of a peer', () => {
     expect(cm.events).toEqual([]);
   });
 
+  it('with the number of another one in a new transaction is rejected with reason 30 [IBCM-DUP-04]', async () => {
+    await using cm = await CmFacing.open();
+    cm.listen();
+    cm.request();
+    await cm.event(CMEventType.connectRequest);
+    cm.request({ qpn: THEIR_QPN + 1, transaction: '00000001a0000002' });
+    const { transaction, body } = await cm.hear(Mad.rej);
+    expect([transaction, body.slice(8, 24)]).toEqual(['00000001a0000002', `${COMM}0000001e`]);
+    expect(cm.events).toEqual([]);
+  });
+
   it('that names the queue pair of a connection is stale: it is rejected with reason 10, and ends nothing [IBCM-STALE-01, IBCM-STALE-02, IBCM-STALE-03]', async () => {
     await using cm = await CmFacing.open();
     const { end } = await cm.connected();
@@ -295,9 +313,7 @@ describe('a connection', () => {
     const port = id.localAddress?.port ?? 0;
     const data = `${ipHeader(port, cm.facing.address, THEIRS)}09`;
     expect(at(140, 37)).toBe(data);
-    const rep =
-      `${COMM}${ours}00000000${digits(THEIR_QPN, 6)}00 00000000 ${digits(THEIR_PSN, 6)}00` +
-      '04 04 00 f0 0000000000000000 0506';
+    const rep = replyBody(ours);
     cm.say(Mad.rep, rep, transaction);
     const established = await cm.event(CMEventType.established);
     expect([...established.privateData.subarray(0, 2)]).toEqual([5, 6]);
@@ -323,6 +339,26 @@ describe('a connection', () => {
     const rejected = await cm.event(CMEventType.rejected);
     expect(rejected).toMatchObject({ id: other, ib: { status: 28 } });
     expect(rejected.privateData[0]).toBe(11);
+  });
+});
+
+describe('a reply', () => {
+  it('that names the queue pair of a connection is stale: it is rejected with reason 10, and ends nothing [IBCM-STALE-04]', async () => {
+    await using cm = await CmFacing.open();
+    const { end } = await cm.connected();
+    const id = await cm.dialed();
+    cm.cm.connect(id, cm.end().qp, WISHES);
+    const { transaction, body } = await cm.hear(Mad.req);
+    cm.say(Mad.rep, replyBody(body.slice(0, 8), 'c0000002'), transaction);
+    const heard = await cm.facing.answers(2);
+    const mads = heard.map(({ rest }) => readMad(rest.slice(16)));
+    const rej = mads.find(({ attribute }) => attribute === Mad.rej);
+    // Message 1 is the REP.
+    expect(rej?.body.slice(8, 24)).toBe('c00000024000000a');
+    const probe = mads.find(({ attribute }) => attribute === Mad.dreq);
+    expect([probe?.body.slice(8, 16), probe?.body.slice(16, 22)]).toEqual([COMM, '000000']);
+    expect(end.qp.state).toBe(QPState.RTS);
+    expect((await until('its end', () => cm.events.shift())).id).toBe(id);
   });
 });
 
@@ -399,7 +435,7 @@ describe('a queue pair of the peer', () => {
 });
 
 describe('a message', () => {
-  it('for a connection that does not exist: a DREQ is answered by a DREP, others are not [IBCM-DREP-03, IBCM-MSG-04]', async () => {
+  it('for a connection that does not exist: a DREQ is answered by a DREP, a REP by a REJ, others are not [IBCM-DREP-03, IBCM-REJ-10, IBCM-MSG-04]', async () => {
     await using cm = await CmFacing.open();
     cm.listen();
     cm.say(Mad.rtu, `${COMM}00000077`);
@@ -408,6 +444,9 @@ describe('a message', () => {
     const { transaction, body } = await cm.hear(Mad.drep);
     expect([transaction, body.slice(0, 16)]).toEqual([TRANSACTION, `00000077${COMM}`]);
     expect(cm.events).toEqual([]);
+    cm.say(Mad.rep, replyBody('00000077'));
+    const rej = await cm.hear(Mad.rej);
+    expect(rej.body.slice(8, 24)).toBe(`${COMM}40000006`);
   });
 
   it('with another Q_Key, class or version is dropped [ROCE-GSI-01, ROCE-GSI-02, IBCM-MSG-05]', async () => {
