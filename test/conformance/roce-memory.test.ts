@@ -415,7 +415,7 @@ describe('completions', () => {
     await peer.context.close();
   });
 
-  it('arm once, for the next one, or for the next that its sender solicits [IBV-CQ-03, IBV-CQ-04, IBV-CQ-05]', async () => {
+  it('arm once, for the next one, or for the next that its sender solicits or that fails [IBV-CQ-03, IBV-CQ-04, IBV-CQ-05, IBV-CQ-08]', async () => {
     await using pair = await rocePair(fixture);
     const { server, client } = pair;
     const channel = await server.context.createCompChannel();
@@ -451,6 +451,9 @@ describe('completions', () => {
     await say(SendFlag.solicited);
     await until('the event', () => fired > 1);
     expect(fired).toBe(2);
+    cq.requestNotify(true);
+    await qp.modify({ state: QPState.ERR });
+    await until('the event of a flush', () => fired > 2);
     await peer.context.close();
     await qp.close();
     await cq.close();

@@ -337,6 +337,21 @@ describe('a queue pair', () => {
     expect(b.completions.outcome()).toEqual([[7, success]]);
   });
 
+  it('has all retries again after each progress [ROCE-RTY-05]', () => {
+    const world = new RoceWorld();
+    const [a, b] = world.pair(QPType.rc, { timeout: 14, retryCnt: 1 });
+    // Of each message but the first, the first packet is lost.
+    world.host.faults.add({ kind: 'drop', opcode: 'send', every: 2 }, undefined);
+    for (let wrId = 1; wrId <= 4; wrId += 1) {
+      b.receives.post(wrId, [b.piece(0, 10)]);
+      a.sends.post({ opcode: SQOpcode.send, wrId, sges: [a.piece(0, 10)] });
+      a.ring();
+      world.run(1_000_000);
+      expect(a.completions.outcome()).toEqual([[wrId, success]]);
+    }
+    expect(world.device(0).rocePort?.counters.timeouts).toBe(3);
+  });
+
   it('refused for a work request fails with that status, without an event [IBV-WC-10, IBV-AE-06]', () => {
     const world = new RoceWorld();
     const [a] = world.pair();
