@@ -74,6 +74,17 @@ const BUGS: readonly PacketCanary[] = [
     ],
   },
   {
+    bug: 'a connection outlives its queue pair',
+    rule: 'ends',
+    edits: [
+      {
+        file: 'daemon/rnic/qp-lifecycle.js',
+        find: "this.#host.effects.push({ type: 'abort', qp: this.#qp, why });",
+        replace: '',
+      },
+    ],
+  },
+  {
     bug: 'a deep queue is flushed in one turn',
     rule: 'bounded',
     edits: [
@@ -126,10 +137,10 @@ const BUGS: readonly PacketCanary[] = [
         file: RESPONDER,
         find: 'this.#handleRepeated(packet, -ahead);',
         replace:
-          'if (packet.opcode === PacketOperation.writeOnly) { this.#toHi = packet.vaHi;\n' +
+          '{ if (packet.opcode === PacketOperation.writeOnly) { this.#toHi = packet.vaHi;\n' +
           '            this.#toLo = packet.vaLo; this.#stag = packet.rkey; this.#received = 0;\n' +
           '            this.#placeWrite(packet, bytes); }\n' +
-          '        this.#handleRepeated(packet, -ahead);',
+          '        this.#handleRepeated(packet, -ahead); }',
       },
     ],
   },
@@ -199,9 +210,9 @@ const BUGS: readonly PacketCanary[] = [
     rule: 'quiet',
     edits: [
       {
-        file: RESPONDER,
-        find: 'psnDistance(packet.psn, this.#expectedPsn)',
-        replace: 'packet.psn - this.#expectedPsn',
+        file: 'daemon/roce/wire/psn.js',
+        find: 'return ((psn - base) << 8) >> 8;',
+        replace: 'return psn - base;',
       },
     ],
   },
@@ -313,14 +324,13 @@ const BUGS: readonly PacketCanary[] = [
     ],
   },
   {
-    bug: 'the end is not reported when both ends disconnect at once',
+    bug: 'an end that the peer asks for is not reported',
     rule: 'ends',
     edits: [
       {
-        file: CM_MESSAGES,
-        find: "core.say(connection, 'DREP', {});\n                core.enterTimewait(connection, now);\n                core.report({ type: 'disconnected', connection, timedOut: false });",
-        replace:
-          "core.say(connection, 'DREP', {});\n                core.enterTimewait(connection, now);",
+        file: 'daemon/host/roce/roce-cm.js',
+        find: "this.#end(id, roce, undefined, 'disconnected');",
+        replace: ';',
       },
     ],
   },
@@ -331,7 +341,8 @@ const BUGS: readonly PacketCanary[] = [
       {
         file: CM_MESSAGES,
         find: 'srq: fields.srq !== 0,\n        privateData: fields.privateData,',
-        replace: 'srq: fields.srq !== 0,\n        privateData: fields.privateData.subarray(0, 40),',
+        replace:
+          'srq: fields.srq !== 0,\n        privateData: fields.privateData.subarray(0, 120),',
       },
     ],
   },
@@ -343,18 +354,6 @@ const BUGS: readonly PacketCanary[] = [
         file: 'daemon/host/roce/queue-pair-driver.js',
         find: 'if (qp.state !== QPState.INIT && qp.state !== QPState.RESET) {',
         replace: 'if (qp.state !== QPState.RESET) {',
-      },
-    ],
-  },
-  {
-    bug: 'ids outlive their programs',
-    rule: 'bounded',
-    edits: [
-      {
-        file: 'daemon/host/roce/roce-cm.js',
-        find: 'if (roce === undefined || !this.#ids.delete(id))',
-        replace:
-          'if (roce === undefined || !this.#ids.has(id) || (id.number % 2 === 0 && !this.#ids.delete(id)))',
       },
     ],
   },

@@ -42,21 +42,23 @@ export class HostileSenders {
 
   blind(): void {
     const { prng, hosts, lives } = this.#world;
+    const connected = [...lives].filter(({ healthy, qp, peer }) => {
+      return healthy && qp.byId && peer?.qp.program.host !== qp.program.host;
+    });
+    if (connected.length > 0 && prng.oneIn(2)) {
+      this.#claim(prng.choose(connected));
+      return;
+    }
     const to = prng.choose(prng.choose(hosts).addresses);
     const stranger = to.includes(':') ? 'fd00::9:9' : '10.9.9.9';
     const from = prng.oneIn(4) ? stranger : prng.choose(prng.choose(hosts).addresses);
-    switch (prng.below(5)) {
+    switch (prng.below(4)) {
       case 0:
         this.#garbage(from, to);
         return;
       case 1:
         this.#message(from, to, prng.choose(MESSAGES));
         return;
-      case 2: {
-        const up = [...lives].filter(({ healthy }) => healthy);
-        if (up.length > 0) this.#claim(prng.choose(up));
-        return;
-      }
       default: {
         const known = [...lives].filter(({ current, peer }) => current && peer !== undefined);
         if (known.length > 0 && prng.oneIn(2)) this.#guess(prng.choose(known));
@@ -80,7 +82,7 @@ export class HostileSenders {
     // Packets between queue pairs of one host never come from the network.
     const within = peer.qp.program.host === life.qp.program.host;
     if (!within) pair?.forge();
-    if (!within && prng.oneIn(3)) {
+    if (!within && pair?.crossed === false && prng.oneIn(3)) {
       this.#cut(life, wire);
       return;
     }
@@ -194,9 +196,11 @@ export class HostileSenders {
     const { prng, listeners } = this.#world;
     const { peer, qp } = life;
     if (peer === undefined) return;
-    const [listener] = listeners;
-    const port = listener !== undefined && prng.oneIn(2) ? listener.port : 9;
-    const [from, to] = [peer.qp.program.address, qp.program.address];
+    const { host } = qp.program;
+    const listener = [...listeners].find(({ program }) => program.host === host);
+    const to = listener?.program.address ?? qp.program.address;
+    const from = peer.qp.program.address;
+    const port = listener === undefined || prng.oneIn(4) ? 9 : listener.port;
     this.#mad(from, to, 'REQ', {
       localCommId: prng.next(),
       serviceIdLo: TCP_SERVICES + port,

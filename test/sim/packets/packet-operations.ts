@@ -17,7 +17,9 @@ import type { PacketWorld } from './packet-world.ts';
 import { putWord, wordAt } from './pieces.ts';
 import { newId } from './program-id.ts';
 
-const QPS_MAX = 6;
+const QPS_MAX = 8;
+/** Queue pairs of a program that it connects itself. */
+const OWN_QPS_MAX = 4;
 const IDS_MAX = 10;
 const LISTENERS_MAX = 4;
 const BACKLOG_MAX = 8;
@@ -153,7 +155,8 @@ export class PacketActions {
       if (qp.byId || qp.type !== type || pair !== undefined || over) continue;
       if (qp.state === QPState.RESET) return qp;
     }
-    return program.qps.size < QPS_MAX ? program.createQp(type, false) : undefined;
+    const own = [...program.qps].filter((qp) => !qp.byId).length;
+    return own < OWN_QPS_MAX ? program.createQp(type, false) : undefined;
   }
 
   /** A program may mix up the addresses of its peer: the pair must not carry anything. */
@@ -722,7 +725,7 @@ export class PacketActions {
     for (const { type, life } of program.qps) {
       if (type === QPType.ud && life.up && !life.over) return life;
     }
-    if (program.qps.size >= QPS_MAX || program.iwarp) return undefined;
+    if (program.qps.size > QPS_MAX || program.iwarp) return undefined;
     const { life } = program.createQp(QPType.ud, false);
     this.#modify(life, QPState.INIT, { pkeyIndex: 0, portNum: PORT, qkey: QKEY });
     this.#modify(life, QPState.RTR, {});

@@ -400,7 +400,7 @@ export class PacketProgram implements QpProgram {
         id.outcome ??= 'failed';
         must(!id.ended, 'outcome', 'disconnected twice');
         id.ended = true;
-        if (id.life !== undefined) id.life.over = true;
+        if (id.life !== undefined) this.#leave(id.life);
         return;
       default: {
         must(id.outcome === undefined, 'outcome', () => `${event.type} after ${id.outcome}`);
@@ -411,6 +411,12 @@ export class PacketProgram implements QpProgram {
         if (id.life !== undefined) id.life.over = true;
       }
     }
+  }
+
+  /** Some programs connect the queue pair again at once. */
+  #leave(life: Life): void {
+    life.over = true;
+    if (life.current && life.qp.byId && this.world.prng.oneIn(2)) this.resetQp(life.qp);
   }
 
   #handleRequest(event: CMEventRecord): void {
