@@ -335,6 +335,7 @@ export class Responder {
       if (refusal === AccessRefusal.none) return;
       const text = 'the peer tried to invalidate a key that it may not';
       this.#failure = { kind: 'protocol', text, event: 'request' };
+      this.#refusing = true;
       return;
     }
     this.#refuse(NakCode.remoteOperation, true);

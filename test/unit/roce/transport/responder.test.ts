@@ -378,6 +378,20 @@ describe('a request that is refused', () => {
     expect(rig.by).toBe('us');
   });
 
+  it('not for such a key, also while the message is not in memory yet', () => {
+    const { user, wire } = rig.side;
+    user.receives.push(10);
+    user.refusals = { completeReceive: AccessRefusal.cannotInvalidate };
+    user.placing = true;
+    rig.ask(100, PacketOperation.sendOnlyInvalidate, 4, { invalidateRkey: 5 });
+    expect(rig.answers()).toEqual([]);
+    wire.assertInvariants?.();
+    user.placing = false;
+    wire.pump(0);
+    expect(rig.answers()).toEqual([ack(100)]);
+    expect(rig.by).toBe('us');
+  });
+
   it('only after all replies to earlier ones', () => {
     rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 2 * MTU });
     rig.ask(102, PacketOperation.writeOnly, 4, { dmaLength: 4, rkey: 1 });
