@@ -80,7 +80,8 @@ export class HostileSenders {
     const wire = wireOf(life);
     if (wire === undefined) return;
     // Packets between queue pairs of one host never come from the network.
-    const within = peer.qp.program.host === life.qp.program.host;
+    const { host } = life.qp.program;
+    const within = peer.qp.program.host === host && !host.moved;
     if (!within) pair?.forge();
     if (!within && pair?.crossed === false && prng.oneIn(3)) {
       this.#cut(life, wire);

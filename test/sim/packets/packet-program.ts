@@ -250,7 +250,7 @@ export class PacketProgram implements QpProgram {
     this.call('modifyQP', { qp: qp.handle, state: QPState.RESET });
     this.poll();
     this.endLife(qp);
-    qp.before = qp.life.pair;
+    if (qp.life.pair !== undefined) qp.earlier.push(qp.life.pair);
     qp.begin();
     if (!qp.byId) return;
     const attributes = this.iwarp ? undefined : NO_RIGHTS;
@@ -343,7 +343,8 @@ export class PacketProgram implements QpProgram {
       type === CMEventType.connectError;
     if (failed && (this.iwarp || text.includes(FULL))) known.pair?.excuse(text);
     // A queue pair is stale while its last peer does not know of the end.
-    const used = known.pair?.lives.some(({ qp }) => (qp.before?.ends ?? 2) < 2) === true;
+    const used =
+      known.pair?.lives.some(({ qp }) => qp.earlier.some(({ ends }) => ends < 2)) === true;
     if (failed && used && text.includes(STALE)) known.pair?.excuse(text);
     if (type === CMEventType.disconnected) {
       const { pair } = known;

@@ -123,8 +123,8 @@ export class PacketQp {
   readonly #send: SendRing;
   readonly #receive: ReceiveRing | undefined;
   life: Life;
-  /** The pair of the life before. */
-  before: Pair | undefined;
+  /** The pairs of its earlier lives. */
+  readonly earlier: Pair[] = [];
   lives = 0;
   alive = true;
 
