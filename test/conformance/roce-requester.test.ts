@@ -288,6 +288,25 @@ describe('a Read', () => {
   });
 });
 
+describe('a response of a Read of two packets', () => {
+  const first = { opcode: Op.readFirst, psn: OUR_PSN, rest: `1f000001${'aa'.repeat(MTU)}` };
+  it.each([
+    ['says that its first packet is the only one', [{ ...first, opcode: Op.readOnly }]],
+    [
+      'says that its first packet is a middle',
+      [{ ...first, opcode: Op.readMiddle, rest: 'aa'.repeat(MTU) }],
+    ],
+    ['does not say that its last packet is the last', [first, { ...first, psn: OUR_PSN + 1 }]],
+  ])('fails if it %s [ROCE-READ-13]', async (_what, packets) => {
+    await using facing = await RoceFacing.open();
+    read(facing, 1, 2 * MTU);
+    facing.end.ring();
+    await facing.requests(1);
+    facing.say(...packets);
+    expect(await facing.outcome(1)).toEqual([[1, CQEStatus.badRespErr]]);
+  });
+});
+
 describe('an atomic', () => {
   it('carries its operands, and places the value that was there before [ROCE-ATOM-06, ROCE-ATOM-07]', async () => {
     await using facing = await RoceFacing.open();

@@ -19,7 +19,7 @@ import {
   OutboundMessage,
   type WireCause,
 } from '#daemon/rnic/wire-port';
-import { operationOf, PacketOperation, Service } from '../wire/opcode.ts';
+import { opcodeTraits, operationOf, PacketOperation, Service, Trait } from '../wire/opcode.ts';
 import { Packet, packetBytes, writeHeaders } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';
 import { addPsn, psnDistance } from '../wire/psn.ts';
@@ -386,9 +386,11 @@ export class Requester {
   #place(message: OutgoingMessage, packet: Readonly<Packet>, bytes: Uint8Array, now: Micros): void {
     const user = this.#user;
     const { psn, payloadStart, payloadLength } = packet;
-    const offset = psnDistance(psn, message.firstPsn) * this.#mtu;
+    const index = psnDistance(psn, message.firstPsn);
+    const offset = index * this.#mtu;
     const expected = Math.min(this.#mtu, message.lengthBytes - offset);
-    if (message.kind !== OutboundKind.readRequest || payloadLength !== expected) {
+    const asked = message.kind === OutboundKind.readRequest && payloadLength === expected;
+    if (!asked || !this.#fitsPlace(packet, index, psn === message.lastPsn)) {
       this.#fail(MessageFailure.badResponse);
       return;
     }
@@ -405,6 +407,18 @@ export class Requester {
     }
     user.readCompleted();
     this.#completeRequest(message, now);
+  }
+
+  /**
+   * True if the opcode says what the place in the response is. Parts end at fixed places; a part that was
+   * requested again may begin anywhere in it.
+   */
+  #fitsPlace({ opcode }: Readonly<Packet>, index: number, last: boolean): boolean {
+    const traits = opcodeTraits(opcode);
+    const place = index % this.#window;
+    const ends = last || place === this.#window - 1;
+    if (((traits & Trait.ends) !== 0) !== ends) return false;
+    return place > 0 || (traits & Trait.starts) !== 0;
   }
 
   #completeRequest(message: OutgoingMessage, now: Micros): void {

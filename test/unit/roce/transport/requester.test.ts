@@ -388,13 +388,15 @@ describe('Reads and atomics', () => {
     const buffer = new Uint8Array(PACKET_BYTES_MAX);
     const poll = (): Packet => parsed(buffer.slice(0, wire.pollPacket(buffer, 0, 0)));
     const response = { ...new Packet(), payloadLength: 256, syndrome: ACK };
-    response.opcode = PacketOperation.readResponseMiddle;
+    const { readResponseFirst, readResponseMiddle, readResponseLast } = PacketOperation;
     let psn = sqPsn;
     for (const part of [0, 1]) {
       const request = poll();
       expect(request).toMatchObject({ psn, dmaLength: 2 ** 30 });
       expect(request.vaLo).toBe(part * 2 ** 30);
       for (let count = 2 ** 22; count > 0; count -= 1) {
+        const last = count === 1 ? readResponseLast : readResponseMiddle;
+        response.opcode = count === 2 ** 22 ? readResponseFirst : last;
         response.psn = psn;
         wire.handlePacket(response, buffer, 0, buffer);
         psn = (psn + 1) % 2 ** 24;
