@@ -215,6 +215,26 @@ describe('a request of a peer', () => {
     expect(cm.events).toEqual([]);
   });
 
+  it.each([
+    ['RC', QPType.rc, 0],
+    ['UC', QPType.uc, 1],
+  ] as const)(
+    'for %s is accepted with a queue pair of that type alone [IBCM-REQ-06]',
+    async (_name, type, transport) => {
+      await using cm = await CmFacing.open();
+      cm.listen();
+      cm.request({ transport });
+      const { id } = await cm.event(CMEventType.connectRequest);
+      const other = cm.end(type === QPType.rc ? QPType.uc : QPType.rc);
+      expect(() => cm.cm.accept(id, other.qp, WISHES)).toThrow();
+      await cm.facing.silence();
+      const end = cm.end(type);
+      cm.cm.accept(id, end.qp, WISHES);
+      await cm.hear(Mad.rep);
+      expect(end.qp.queryPath()).toMatchObject({ state: QPState.RTS, destQpNum: THEIR_QPN });
+    },
+  );
+
   it('that is repeated gets an MRA while the program decides, then the same REP again, and is reported once [IBCM-MRA-01, IBCM-DUP-02, IBCM-DUP-03]', async () => {
     await using cm = await CmFacing.open();
     cm.listen();
