@@ -114,19 +114,16 @@ if (values.json === true) {
   for (const row of values.gate === true ? open : listed) {
     console.log(`${standing(row).padEnd(8)} ${head(row.requirement)}`);
   }
-  for (const group of values.gate === true ? [] : GROUPS) {
-    console.log(
-      table(
-        group,
-        judged.filter(({ requirement }) => groupOf(requirement) === group),
-      ),
-    );
-  }
   for (const { requirement } of idle) {
     console.log(`${requirement.id} is proven, but has a reason in test/spec/reasons.tsv`);
   }
 }
 if (positionals.length === 0 && values.json !== true) {
-  console.log(`${open.length} MUST and MUST NOT without a sufficient proof or a reason`);
+  for (const group of GROUPS) {
+    const inGroup = ({ requirement }: Judged): boolean => groupOf(requirement) === group;
+    if (values.gate !== true) console.log(table(group, judged.filter(inGroup)));
+    const { length } = open.filter(inGroup);
+    console.log(`${group}: ${length} MUST and MUST NOT without a sufficient proof or a reason`);
+  }
 }
 process.exitCode = open.length + idle.length === 0 ? 0 : 1;
