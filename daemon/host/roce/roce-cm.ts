@@ -561,6 +561,8 @@ export class RoceCm {
       });
       return;
     }
+    // The peer has withdrawn its answer: another event follows.
+    if (connection.state !== 'rep-rcvd') return;
     const error = this.#driver.complete(connection, qp, now);
     if (error !== undefined) {
       this.#manager.reject(connection, RejectReason.consumerDefined, NO_BYTES, now);

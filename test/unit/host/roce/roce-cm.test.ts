@@ -126,6 +126,23 @@ describe('a connection that the host moves', () => {
     expect([active.qp.state, passive.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
   });
 
+  it('is rejected when the peer withdraws its answer at once', () => {
+    world.listener();
+    const [active, passive] = [world.initialised(0), world.initialised(1)];
+    const dialer = world.resolved();
+    world.cm.connect(dialer, active.qp, WISHES);
+    const { id: acceptor } = world.take(CMEventType.connectRequest);
+    // Both messages arrive before either is handled.
+    world.host.faults.add({ kind: 'delay', device: 'roce1', direction: 'out', ms: 100 }, undefined);
+    world.cm.accept(acceptor, passive.qp, WISHES);
+    world.cm.destroy(acceptor);
+    world.host.faults.clear();
+    expect(world.take(CMEventType.rejected).id).toBe(dialer);
+    world.run(SECOND);
+    expect(world.events).toEqual([]);
+    expect(active.qp.state).toBe(QPState.INIT);
+  });
+
   it('may be destroyed by the owner that gets its end', () => {
     for (const end of ['dialer', 'acceptor'] as const) {
       const world = new CmWorld();
