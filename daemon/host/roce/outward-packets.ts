@@ -125,6 +125,7 @@ export class OutwardPackets {
   serve(connection: PacketConnection, path: LinkPath, now: Micros): Readonly<OutwardTurn> {
     const { wire } = connection;
     const { counters } = connection.port;
+    const { sentPackets, sentRnr, sentSequenceNaks } = counters;
     const link = this.#link;
     const turn = this.#turn;
     turn.sentBytes = 0;
@@ -140,6 +141,7 @@ export class OutwardPackets {
     }
     if (wire.endPolling()) link?.transmit(now);
     else {
+      Object.assign(counters, { sentPackets, sentRnr, sentSequenceNaks });
       link?.discard();
       this.#onReady(connection);
     }

@@ -100,4 +100,14 @@ describe('packets of one batch for several queue pairs of a program', () => {
       );
     },
   );
+
+  it('do not count as sent if their payload is gone', async () => {
+    const [a, b] = [endOf(near, false), endOf(far, true)];
+    connect(a, b, FAR);
+    connect(b, a, NEAR);
+    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 4)] });
+    a.ring();
+    await until('the completion', () => a.completions.outcome().length > 0);
+    expect(near.device().hwCounters).toMatchObject({ sent_pkts: 0 });
+  });
 });
