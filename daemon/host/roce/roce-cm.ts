@@ -479,6 +479,7 @@ export class RoceCm {
       }
       case 'established': {
         const depths = roce.qp && this.#driver.depths(connection);
+        roce.established = true;
         this.#report(id, CMEventType.established, { ...depths, text: 'established' });
         return;
       }
@@ -573,6 +574,7 @@ export class RoceCm {
     }
     const depths = this.#driver.depths(connection);
     const { ib } = peerFacts(reply);
+    roce.established = true;
     this.#report(id, CMEventType.established, {
       ...depths,
       ib,
@@ -589,10 +591,9 @@ export class RoceCm {
     now: Micros,
   ): void {
     const { qp } = roce;
-    const wasUp = qp !== undefined && this.#driver.isUp(qp);
     this.#driver.release(roce, now);
     roce.enter('closed');
-    if (wasUp && !roce.passive) {
+    if (qp !== undefined && roce.established) {
       this.#end(id, roce, 'ECONNRESET', `the peer abandoned the connection (reason ${reason})`);
       return;
     }

@@ -25,6 +25,8 @@ export class RoceId extends IdLifecycle {
   qp: QP | undefined;
   /** True for the id of a connect request. */
   passive = false;
+  /** The owner was notified that the connection is established. */
+  established = false;
   /** The owner was notified that the connection has ended. */
   endReported = false;
 

@@ -2,6 +2,7 @@
 import { beforeEach, describe, expect, it } from 'vitest';
 import { SQOpcode } from '#contract/protocol/queue-layout';
 import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
+import { QPAttribute } from '#contract/verbs/qp-attributes';
 import type { HostId } from '#daemon/host/host-id';
 import { PortSpace } from '#daemon/host/host-id';
 import { NO_BYTES } from '#test/support/hex';
@@ -141,6 +142,24 @@ describe('a connection that the host moves', () => {
     world.run(SECOND);
     expect(world.events).toEqual([]);
     expect(active.qp.state).toBe(QPState.INIT);
+  });
+
+  it('ends, and is not rejected, when its peer withdraws while its queue pair fails', () => {
+    world.listener();
+    const [active, passive] = [world.initialised(0), world.initialised(1)];
+    const dialer = world.resolved();
+    world.cm.connect(dialer, active.qp, WISHES);
+    const { id: acceptor } = world.take(CMEventType.connectRequest);
+    world.host.faults.add({ kind: 'drop', device: 'roce0', direction: 'out' }, undefined);
+    world.cm.accept(acceptor, passive.qp, WISHES);
+    expect(world.take(CMEventType.established).id).toBe(dialer);
+    world.host.faults.clear();
+    world.host.faults.add({ kind: 'delay', device: 'roce1', direction: 'out', ms: 100 }, undefined);
+    world.cm.destroy(acceptor);
+    active.qp.modifyPath({ mask: QPAttribute.state, state: QPState.ERR }, world.host.now());
+    world.host.faults.clear();
+    world.run(SECOND);
+    expect(world.types).toEqual([CMEventType.disconnected]);
   });
 
   it('may be destroyed by the owner that gets its end', () => {
