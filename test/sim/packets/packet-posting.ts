@@ -501,11 +501,10 @@ export class PacketPosting {
     must(whole, 'datagram', () => `letter ${number} has other bytes`);
     const immediate = (wc.wcFlags & WCFlag.withImm) !== 0 ? wc.immData : undefined;
     must(immediate === undefined || immediate === BigInt(number), 'datagram', 'immediate data');
-    if (datagram) {
-      must(wc.srcQp === from.qp.qpn, 'datagram', 'the queue pair of the sender');
-      const mine = to === addressOf(life) || this.#world.isMember(life, to);
-      must(mine, 'datagram', () => `letter ${number} to ${to} arrived at ${addressOf(life)}`);
-    } else must(life.peer === from, 'datagram', () => `letter ${number} of another peer`);
+    const mine = to === addressOf(life) || this.#world.isMember(life, to);
+    must(mine, 'datagram', () => `letter ${number} to ${to} arrived at ${addressOf(life)}`);
+    const named = !datagram || wc.srcQp === from.qp.qpn;
+    must(named, 'datagram', () => `letter ${number} came from QP ${wc.srcQp}`);
   }
 
   #place(lengthBytes: number): number {

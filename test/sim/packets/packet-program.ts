@@ -281,12 +281,13 @@ export class PacketProgram implements QpProgram {
     this.call('cmDestroyId', { id: id.handle });
     this.ids.delete(id.handle);
     this.world.requests.delete(id);
-    this.#forgetEvents((each) => {
-      if (each.type !== 'cm') return false;
-      const request = each.event.listenId === id.handle;
-      if (request) this.call('cmDestroyId', { id: each.event.id });
-      return request || each.event.id === id.handle;
-    });
+    const gone = new Set([id.handle]);
+    for (const each of this.inbox) {
+      if (each.type !== 'cm' || each.event.listenId !== id.handle) continue;
+      this.call('cmDestroyId', { id: each.event.id });
+      gone.add(each.event.id);
+    }
+    this.#forgetEvents((each) => each.type === 'cm' && gone.has(each.event.id));
     if (id.kind !== 'listener') return;
     this.world.listeners.delete(id);
     // Requests that it had not taken are rejected.
