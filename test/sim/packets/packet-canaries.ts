@@ -256,6 +256,17 @@ const BUGS: readonly PacketCanary[] = [
     edits: [{ file: ARRIVALS, find: 'counters.unexpected += 1;', replace: ';' }],
   },
   {
+    bug: 'an asynchronous event names another queue pair',
+    rule: 'events',
+    edits: [
+      {
+        file: 'daemon/ipc/verbs/client-context.js',
+        find: "qpNum: object.kind === 'qp' ? object.qp.qpn : undefined,",
+        replace: "qpNum: object.kind === 'qp' ? object.qp.qpn ^ 1 : undefined,",
+      },
+    ],
+  },
+  {
     bug: 'receives that are posted to a queue pair in error stay there',
     rule: 'once',
     edits: [

@@ -191,7 +191,8 @@ export class PacketHost {
    * received and that no socket read.
    */
   #checkCounters(): void {
-    if (this.uncounted) return;
+    // Packets for a socket that is closed with its address are not counted.
+    if (this.uncounted || this.moved) return;
     let stayed = -this.udp.sent;
     let arrived = -this.udp.read;
     for (const { rocePort } of this.host.devices) {

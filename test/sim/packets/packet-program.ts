@@ -250,8 +250,14 @@ export class PacketProgram implements QpProgram {
     this.call('modifyQP', { qp: qp.handle, state: QPState.RESET });
     this.poll();
     this.endLife(qp);
-    if (qp.life.pair !== undefined) qp.earlier.push(qp.life.pair);
-    qp.begin();
+    const { life } = qp;
+    if (life.pair !== undefined) qp.earlier.push(life.pair);
+    const next = qp.begin();
+    for (const id of this.ids.values()) {
+      if (id.kind !== 'initiator' || id.life !== life || id.outcome !== undefined) continue;
+      id.life = next;
+      id.pair?.handOver(next);
+    }
     if (!qp.byId) return;
     const attributes = this.iwarp ? undefined : NO_RIGHTS;
     this.call('modifyQP', { qp: qp.handle, state: QPState.INIT, attributes });
@@ -278,16 +284,15 @@ export class PacketProgram implements QpProgram {
   destroyId(id: PacketId): void {
     this.world.log?.(`  ${this.name} destroys id ${id.handle}`);
     id.pair?.excuse('id destroyed');
-    this.call('cmDestroyId', { id: id.handle });
-    this.ids.delete(id.handle);
-    this.world.requests.delete(id);
     const gone = new Set([id.handle]);
     for (const each of this.inbox) {
-      if (each.type !== 'cm' || each.event.listenId !== id.handle) continue;
-      this.call('cmDestroyId', { id: each.event.id });
-      gone.add(each.event.id);
+      if (each.type === 'cm' && each.event.listenId === id.handle) gone.add(each.event.id);
     }
+    // Before the command: the next request may get the number of this id.
     this.#forgetEvents((each) => each.type === 'cm' && gone.has(each.event.id));
+    this.ids.delete(id.handle);
+    this.world.requests.delete(id);
+    for (const handle of gone) this.call('cmDestroyId', { id: handle });
     if (id.kind !== 'listener') return;
     this.world.listeners.delete(id);
     // Requests that it had not taken are rejected.

@@ -296,7 +296,7 @@ export class Life {
 /** Two lives that are connected, or about to be. */
 export class Pair {
   readonly token: number;
-  readonly initiator: Life;
+  initiator: Life;
   responder: Life | undefined;
   /** Private data of the request, and of the reply. */
   readonly request: Uint8Array;
@@ -324,6 +324,13 @@ export class Pair {
 
   peerOf(life: Life): Life | undefined {
     return life === this.initiator ? this.responder : this.initiator;
+  }
+
+  /** The queue pair of its initiator was reset before it was connected: `next` is its new life. */
+  handOver(next: Life): void {
+    this.initiator.pair = undefined;
+    this.initiator = next;
+    next.pair = this;
   }
 
   excuse(why: string): void {
