@@ -27,8 +27,7 @@ int main(int count, char **words) {
   bool forks = count == 4;
   bool forks_late = forks && strcmp(words[3], "forks") == 0;
   struct ibv_context *verbs = open_device(words[1]);
-  struct rdma_event_channel *events = rdma_create_event_channel();
-  CHECK(events != NULL);
+  struct rdma_event_channel *events = MADE(rdma_create_event_channel());
   if (forks_late) drop(words[2]);
   pid_t child = forks ? fork() : 0;
   CHECK(child >= 0);
@@ -40,21 +39,16 @@ int main(int count, char **words) {
   if (!forks_late) drop(words[2]);
   struct ibv_pd *pd = ibv_alloc_pd(verbs);
   CHECK(pd != NULL);
-  struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
-  CHECK(mr != NULL);
-  struct ibv_comp_channel *channel = ibv_create_comp_channel(verbs);
-  CHECK(channel != NULL);
-  struct ibv_cq *cq = ibv_create_cq(verbs, 8, NULL, channel, 0);
-  CHECK(cq != NULL);
+  struct ibv_mr *mr = MADE(ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE));
+  struct ibv_comp_channel *channel = MADE(ibv_create_comp_channel(verbs));
+  struct ibv_cq *cq = MADE(ibv_create_cq(verbs, 8, NULL, channel, 0));
   struct ibv_qp *qp = create_qp(pd, plain_init(cq, 4));
   struct rdma_cm_id *id;
   CHECK(forks || rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
   /* The channel reports a flushed receive. */
-  struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = 8, .lkey = mr->lkey};
-  struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
   to_init(qp, 0);
   CHECK(ibv_req_notify_cq(cq, 0) == 0);
-  CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+  post_recv(qp, 0, piece(mr, memory, 8));
   to_state(qp, IBV_QPS_ERR);
   CHECK(ibv_get_cq_event(channel, &signalled, &context) == 0 && signalled == cq);
   ibv_ack_cq_events(cq, 1);

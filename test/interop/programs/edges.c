@@ -36,27 +36,23 @@ static void expect_quiet(int fd) {
 /* A flushed receive is a completion at once. */
 static void complete_one(struct ibv_pd *pd, struct ibv_cq *cq) {
   static char memory[8];
-  struct ibv_mr *mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE);
-  CHECK(mr != NULL);
-  struct ibv_sge sge = {.addr = (uintptr_t)memory, .length = sizeof memory, .lkey = mr->lkey};
-  struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
+  struct ibv_mr *mr = MADE(ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE));
   struct ibv_qp *qp = create_qp(pd, plain_init(cq, 4));
   to_init(qp, 0);
   CHECK(ibv_req_notify_cq(cq, 0) == 0);
-  CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+  post_recv(qp, 0, piece(mr, memory, sizeof memory));
   to_state(qp, IBV_QPS_ERR);
 }
 
 static void try_completions(struct ibv_context *verbs) {
-  struct ibv_pd *pd = ibv_alloc_pd(verbs);
-  struct ibv_comp_channel *channel = ibv_create_comp_channel(verbs);
+  struct ibv_pd *pd = MADE(ibv_alloc_pd(verbs));
+  struct ibv_comp_channel *channel = MADE(ibv_create_comp_channel(verbs));
   struct ibv_cq *cqs[EVENTS], *cq;
   void *context;
-  CHECK(pd != NULL && channel != NULL);
   int epoll = watch(channel->fd);
   for (int round = 0; round < 2; round++) {
     for (int at = 0; at < EVENTS; at++) {
-      CHECK((cqs[at] = ibv_create_cq(verbs, 8, NULL, channel, 0)) != NULL);
+      cqs[at] = MADE(ibv_create_cq(verbs, 8, NULL, channel, 0));
       complete_one(pd, cqs[at]);
       expect_edge(epoll);
     }
@@ -70,10 +66,9 @@ static void try_completions(struct ibv_context *verbs) {
 }
 
 static void try_addresses(struct sockaddr *address) {
-  struct rdma_event_channel *channel = rdma_create_event_channel();
+  struct rdma_event_channel *channel = MADE(rdma_create_event_channel());
   struct rdma_cm_id *ids[EVENTS];
   struct rdma_cm_event *event;
-  CHECK(channel != NULL);
   int epoll = watch(channel->fd);
   for (int at = 0; at < EVENTS; at++) {
     CHECK(rdma_create_id(channel, &ids[at], NULL, RDMA_PS_TCP) == 0);

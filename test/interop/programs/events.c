@@ -10,7 +10,6 @@
 #include <pthread.h>
 #include <semaphore.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "program.h"
 
@@ -37,8 +36,7 @@ static atomic_bool ended;
 static time_t began;
 
 static void make_queues(struct worker *worker) {
-  worker->cq = ibv_create_cq(context, 8, worker, channel, 0);
-  CHECK(worker->cq != NULL);
+  worker->cq = MADE(ibv_create_cq(context, 8, worker, channel, 0));
   struct ibv_qp_init_attr init = plain_init(worker->cq, 4);
   init.sq_sig_all = 1;
   worker->qp = create_qp(pd, init);
@@ -54,8 +52,7 @@ static void destroy_queues(struct worker *worker) {
 }
 
 static void post(struct worker *worker) {
-  struct ibv_send_wr work = {.opcode = IBV_WR_SEND};
-  struct ibv_send_wr *bad;
+  struct ibv_send_wr work = {.opcode = IBV_WR_SEND}, *bad;
   CHECK(ibv_req_notify_cq(worker->cq, 0) == 0);
   CHECK(ibv_post_send(worker->qp, &work, &bad) == 0);
 }
@@ -103,9 +100,8 @@ int main(int count, char **words) {
   context = open_device(words[1]);
   rounds = atoi(words[2]);
   forever = count > 3;
-  pd = ibv_alloc_pd(context);
-  channel = ibv_create_comp_channel(context);
-  CHECK(pd != NULL && channel != NULL);
+  pd = MADE(ibv_alloc_pd(context));
+  channel = MADE(ibv_create_comp_channel(context));
   CHECK(fcntl(channel->fd, F_SETFL, O_NONBLOCK) == 0);
   began = time(NULL);
   pthread_t readers[READERS];

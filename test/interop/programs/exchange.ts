@@ -28,12 +28,13 @@ import {
 } from '#verbs-api/index';
 import { createNative } from '#verbs-api/native/native-provider';
 
+const { rdmaRead, rdmaWrite, send } = WROpcode;
+const { inline, signaled, solicited } = SendFlag;
 const MEMORY_BYTES = 2 * 1024 * 1024;
 const LENGTHS = [0, 1, 63, 64, 65, 1448, 4096, 65_535, 1024 * 1024];
 const GATHERED = [1, 4000, 77];
 const RIGHTS = Access.localWrite | Access.remoteWrite | Access.remoteRead;
 
-/** Says a line of the output. */
 type Say = (line: string) => void;
 
 interface End {
@@ -143,12 +144,7 @@ async function sends(from: End, to: End, say: Say): Promise<void> {
     to.memory.buffer.fill(0);
     to.connection.qp.postRecv({ wrId: 100 + index, sgList: [to.memory.sge()] });
     const sgList = length === 0 ? [] : [from.memory.sge(0, length)];
-    from.connection.qp.postSend({
-      wrId: index,
-      opcode: WROpcode.send,
-      flags: SendFlag.signaled,
-      sgList,
-    });
+    from.connection.qp.postSend({ wrId: index, opcode: send, flags: signaled, sgList });
     await completions(from, 1, say);
     await completions(to, 1, say);
     say(`${to.name}: has ${digest(to.memory.buffer)}`);
@@ -165,18 +161,13 @@ async function writes(from: End, to: End, say: Say): Promise<void> {
     const sgList = [from.memory.sge(offset, length)];
     const remoteAddr = to.memory.address + BigInt(offset);
     offset += length;
-    const flags = index % 2 === 0 ? SendFlag.signaled : 0;
+    const flags = index % 2 === 0 ? signaled : 0;
     const { rkey } = to.memory;
-    return { wrId: index, opcode: WROpcode.rdmaWrite, flags, sgList, remoteAddr, rkey };
+    return { wrId: index, opcode: rdmaWrite, flags, sgList, remoteAddr, rkey };
   });
   from.connection.qp.postSend([
     ...list,
-    {
-      wrId: 99,
-      opcode: WROpcode.send,
-      flags: SendFlag.signaled | SendFlag.solicited,
-      sgList: [from.memory.sge(0, 1)],
-    },
+    { wrId: 99, opcode: send, flags: signaled | solicited, sgList: [from.memory.sge(0, 1)] },
   ]);
   // The connection completes every request, flagged or not.
   await completions(from, list.length + 1, say);
@@ -192,8 +183,8 @@ async function reads(from: End, to: End, say: Say): Promise<void> {
   for (const [index, length] of lengths.entries()) {
     from.connection.qp.postSend({
       wrId: index,
-      opcode: WROpcode.rdmaRead,
-      flags: SendFlag.signaled,
+      opcode: rdmaRead,
+      flags: signaled,
       sgList: [from.memory.sge(offset, length)],
       remoteAddr: to.memory.address + BigInt(offset),
       rkey: to.memory.rkey,
@@ -219,8 +210,8 @@ async function scattered(from: End, to: End, say: Say): Promise<void> {
   to.connection.qp.postRecv({ wrId: 300, sgList: room });
   from.connection.qp.postSend({
     wrId: 301,
-    opcode: WROpcode.send,
-    flags: SendFlag.signaled,
+    opcode: send,
+    flags: signaled,
     sgList: pieces(from.memory, GATHERED),
   });
   await completions(from, 1, say);
@@ -235,8 +226,8 @@ async function inlined(from: End, to: End, say: Say): Promise<void> {
   to.connection.qp.postRecv({ wrId: 400, sgList: [to.memory.sge(0, 64)] });
   from.connection.qp.postSend({
     wrId: 401,
-    opcode: WROpcode.send,
-    flags: SendFlag.signaled | SendFlag.inline,
+    opcode: send,
+    flags: signaled | inline,
     inlineData: bytes,
   });
   bytes.fill(0);
@@ -248,10 +239,10 @@ async function inlined(from: End, to: End, say: Say): Promise<void> {
 /** Requests refused before they reach the device. */
 async function refusals({ connection, memory }: End, say: Say): Promise<void> {
   const { qp, context, pd, cq } = connection;
-  const one = { opcode: WROpcode.send, sgList: [memory.sge(0, 1)] };
+  const one = { opcode: send, sgList: [memory.sge(0, 1)] };
   const many = Array.from({ length: 100 }, () => memory.sge(0, 1));
   // @ts-expect-error: a Write without a key does not compile
-  const keyless: SendWR = { opcode: WROpcode.rdmaWrite, sgList: one.sgList };
+  const keyless: SendWR = { opcode: rdmaWrite, sgList: one.sgList };
   const attempts: readonly (readonly [string, () => unknown])[] = [
     ['too many elements', () => qp.postSend({ ...one, sgList: many })],
     ['too many elements to receive', () => qp.postRecv({ sgList: many })],

@@ -49,12 +49,7 @@ static void say_errno(const char *name, int error) {
   } while (0)
 
 /* The outcome of a call that returns an object. */
-#define TRY_OBJECT(name, expression) \
-  do { \
-    errno = 0; \
-    bool made_ = (expression) != NULL; \
-    say_errno(name, made_ ? 0 : errno); \
-  } while (0)
+#define TRY_OBJECT(name, expression) TRY(name, (expression) != NULL ? 0 : -1)
 
 struct end {
   struct rdma_event_channel *events;
@@ -86,54 +81,27 @@ static void expect_event(struct end *end, enum rdma_cm_event_type type) {
 
 static void make_queues(struct end *end, uint32_t receives) {
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  CHECK((end->pd = ibv_alloc_pd(end->id->verbs)) != NULL);
-  CHECK((end->text = aligned_alloc(4096, MEMORY_BYTES)) != NULL);
-  memset(end->text, 0, MEMORY_BYTES);
-  CHECK((end->mr = ibv_reg_mr(end->pd, end->text, MEMORY_BYTES, access)) != NULL);
-  CHECK((end->channel = ibv_create_comp_channel(end->id->verbs)) != NULL);
-  CHECK((end->cq = ibv_create_cq(end->id->verbs, (int)receives + DEPTH, NULL, end->channel, 0)) != NULL);
-  struct ibv_qp_init_attr init = {.send_cq = end->cq,
-                                  .recv_cq = end->cq,
-                                  .qp_type = IBV_QPT_RC,
-                                  .cap = {.max_send_wr = DEPTH,
-                                          .max_recv_wr = receives,
-                                          .max_send_sge = 1,
-                                          .max_recv_sge = 1}};
+  end->pd = MADE(ibv_alloc_pd(end->id->verbs));
+  end->text = memset(MADE(aligned_alloc(4096, MEMORY_BYTES)), 0, MEMORY_BYTES);
+  end->mr = MADE(ibv_reg_mr(end->pd, end->text, MEMORY_BYTES, access));
+  end->channel = MADE(ibv_create_comp_channel(end->id->verbs));
+  end->cq = MADE(ibv_create_cq(end->id->verbs, (int)receives + DEPTH, NULL, end->channel, 0));
+  struct ibv_qp_init_attr init = plain_init(end->cq, DEPTH);
+  init.cap.max_recv_wr = receives;
   CHECK(rdma_create_qp(end->id, end->pd, &init) == 0);
 }
 
 static char *slot_of(struct end *end, uint64_t slot) { return end->text + slot * TEXT_BYTES; }
 
 static int post_text(struct end *end, uint64_t slot, const char *text) {
-  struct ibv_sge sge = {
-      .addr = (uintptr_t)slot_of(end, slot), .length = TEXT_BYTES, .lkey = end->mr->lkey};
-  struct ibv_send_wr wr = {.opcode = IBV_WR_SEND,
-                           .send_flags = IBV_SEND_SIGNALED,
-                           .sg_list = &sge,
-                           .num_sge = 1};
-  struct ibv_send_wr *bad;
-  memset(slot_of(end, slot), 0, TEXT_BYTES);
-  strcpy(slot_of(end, slot), text);
-  return ibv_post_send(end->id->qp, &wr, &bad);
+  strncpy(slot_of(end, slot), text, TEXT_BYTES);
+  return post_send(end->id->qp, IBV_WR_SEND, piece(end->mr, slot_of(end, slot), TEXT_BYTES), NULL, 0);
 }
 
 static int post_receive(struct end *end, uint64_t slot) {
-  struct ibv_sge sge = {
-      .addr = (uintptr_t)slot_of(end, slot), .length = TEXT_BYTES, .lkey = end->mr->lkey};
-  struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1};
-  struct ibv_recv_wr *bad;
+  struct ibv_sge sge = piece(end->mr, slot_of(end, slot), TEXT_BYTES);
+  struct ibv_recv_wr wr = {.wr_id = slot, .sg_list = &sge, .num_sge = 1}, *bad;
   return ibv_post_recv(end->id->qp, &wr, &bad);
-}
-
-static void expect_completion(struct ibv_cq *cq) {
-  struct ibv_wc wc;
-  int count = 0;
-  for (int wait_ms = 0; count == 0 && wait_ms < PATIENCE_MS; wait_ms++) {
-    count = ibv_poll_cq(cq, 1, &wc);
-    if (count == 0) usleep(1000);
-  }
-  CHECK(count == 1);
-  CHECK(wc.status == IBV_WC_SUCCESS);
 }
 
 /* Prints each text that arrives, until the connection ends. */
@@ -143,7 +111,7 @@ static void serve(int ready) {
   struct rdma_cm_event *event;
   struct ibv_wc wc;
   int numbers = 0;
-  CHECK((end.events = rdma_create_event_channel()) != NULL);
+  end.events = MADE(rdma_create_event_channel());
   CHECK(rdma_create_id(end.events, &listener, NULL, RDMA_PS_TCP) == 0);
   CHECK(rdma_bind_addr(listener, (struct sockaddr *)&address) == 0);
   CHECK(rdma_listen(listener, 1) == 0);
@@ -182,7 +150,7 @@ static void serve(int ready) {
 static void connect_end(struct end *end) {
   struct rdma_conn_param parameters = {
       .responder_resources = 1, .initiator_depth = 1, .retry_count = 7};
-  CHECK((end->events = rdma_create_event_channel()) != NULL);
+  end->events = MADE(rdma_create_event_channel());
   CHECK(rdma_create_id(end->events, &end->id, NULL, RDMA_PS_TCP) == 0);
   CHECK(rdma_resolve_addr(end->id, NULL, (struct sockaddr *)&address, 5000) == 0);
   expect_event(end, RDMA_CM_EVENT_ADDR_RESOLVED);
@@ -219,19 +187,18 @@ static bool is_roce(const struct end *end) {
 static void make_spares(struct end *end, struct spares *spares) {
   struct ibv_context *verbs = end->id->verbs;
   struct ibv_srq_init_attr shared = {.attr = {.max_wr = 8, .max_sge = 1}};
-  CHECK((spares->memory = aligned_alloc(4096, 4096)) != NULL);
-  CHECK((spares->pd = ibv_alloc_pd(verbs)) != NULL);
-  CHECK((spares->mr = ibv_reg_mr(end->pd, spares->memory, 4096, IBV_ACCESS_LOCAL_WRITE)) != NULL);
-  CHECK((spares->cq = ibv_create_cq(verbs, 8, NULL, NULL, 0)) != NULL);
-  CHECK((spares->srq = ibv_create_srq(end->pd, &shared)) != NULL);
-  struct ibv_qp_init_attr init = plain_init(end->cq, 4);
-  CHECK((spares->qp = ibv_create_qp(end->pd, &init)) != NULL);
-  CHECK((spares->channel = ibv_create_comp_channel(verbs)) != NULL);
+  spares->memory = MADE(aligned_alloc(4096, 4096));
+  spares->pd = MADE(ibv_alloc_pd(verbs));
+  spares->mr = MADE(ibv_reg_mr(end->pd, spares->memory, 4096, IBV_ACCESS_LOCAL_WRITE));
+  spares->cq = MADE(ibv_create_cq(verbs, 8, NULL, NULL, 0));
+  spares->srq = MADE(ibv_create_srq(end->pd, &shared));
+  spares->qp = create_qp(end->pd, plain_init(end->cq, 4));
+  spares->channel = MADE(ibv_create_comp_channel(verbs));
   CHECK(rdma_create_id(end->events, &spares->id, NULL, RDMA_PS_TCP) == 0);
   if (!is_roce(end)) return;
   spares->to = rtr_attr(spares->qp, 0, 1).ah_attr;
-  CHECK((spares->mw = ibv_alloc_mw(end->pd, IBV_MW_TYPE_2)) != NULL);
-  CHECK((spares->ah = ibv_create_ah(end->pd, &spares->to)) != NULL);
+  spares->mw = MADE(ibv_alloc_mw(end->pd, IBV_MW_TYPE_2));
+  spares->ah = MADE(ibv_create_ah(end->pd, &spares->to));
 }
 
 static void try_queries(struct end *end, struct spares *spares) {
@@ -287,9 +254,8 @@ static void try_creations(struct end *end, struct spares *spares) {
 }
 
 static void try_posts(struct end *end, struct spares *spares) {
-  struct ibv_sge sge = {.addr = (uintptr_t)spares->memory, .length = 8, .lkey = spares->mr->lkey};
-  struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1};
-  struct ibv_recv_wr *bad;
+  struct ibv_sge sge = piece(spares->mr, spares->memory, 8);
+  struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
   TRY("ibv_post_recv", post_receive(end, 8));
   TRY("ibv_post_srq_recv", ibv_post_srq_recv(spares->srq, &wr, &bad));
   TRY("ibv_post_send", post_text(end, 0, "child"));
@@ -312,19 +278,13 @@ static void try_destructions(struct end *end, struct spares *spares) {
 
 /* A message of the child, from itself to itself. */
 static void exchange_again(struct ibv_qp *qp, struct ibv_mr *mr, char *memory) {
-  struct ibv_sge from = {.addr = (uintptr_t)memory, .length = TEXT_BYTES, .lkey = mr->lkey};
-  struct ibv_sge to = {
-      .addr = (uintptr_t)memory + TEXT_BYTES, .length = TEXT_BYTES, .lkey = mr->lkey};
-  struct ibv_recv_wr receive = {.sg_list = &to, .num_sge = 1}, *bad_receive;
-  struct ibv_send_wr send = {
-      .opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED, .sg_list = &from, .num_sge = 1};
-  struct ibv_send_wr *bad_send;
+  struct ibv_sge from = piece(mr, memory, TEXT_BYTES);
   connect_qp(qp, qp->qp_num, 1, 0);
   strcpy(memory, "child again");
-  CHECK(ibv_post_recv(qp, &receive, &bad_receive) == 0);
-  TRY("again: ibv_post_send", ibv_post_send(qp, &send, &bad_send));
-  expect_completion(qp->send_cq);
-  expect_completion(qp->send_cq);
+  post_recv(qp, 0, piece(mr, memory + TEXT_BYTES, TEXT_BYTES));
+  TRY("again: ibv_post_send", post_send(qp, IBV_WR_SEND, from, NULL, 0));
+  good_completion(qp->send_cq);
+  good_completion(qp->send_cq);
   say("again: got", memory + TEXT_BYTES);
 }
 
@@ -332,21 +292,16 @@ static void exchange_again(struct ibv_qp *qp, struct ibv_mr *mr, char *memory) {
 static void try_again(struct end *end) {
   static char memory[4096];
   struct ibv_context *verbs = ibv_open_device(end->id->verbs->device);
-  struct ibv_pd *pd;
-  struct ibv_mr *mr;
-  struct ibv_cq *cq;
-  struct ibv_qp *qp;
   TRY_OBJECT("again: ibv_open_device", verbs);
   if (verbs == NULL) return;
-  CHECK((pd = ibv_alloc_pd(verbs)) != NULL);
-  CHECK((mr = ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE)) != NULL);
-  CHECK((cq = ibv_create_cq(verbs, 8, NULL, NULL, 0)) != NULL);
-  struct ibv_qp_init_attr init = plain_init(cq, 4);
-  CHECK((qp = ibv_create_qp(pd, &init)) != NULL);
+  struct ibv_pd *pd = MADE(ibv_alloc_pd(verbs));
+  struct ibv_mr *mr = MADE(ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_LOCAL_WRITE));
+  struct ibv_cq *cq = MADE(ibv_create_cq(verbs, 8, NULL, NULL, 0));
+  struct ibv_qp *qp = create_qp(pd, plain_init(cq, 4));
   if (is_roce(end)) exchange_again(qp, mr, memory);
-  struct rdma_event_channel *events = rdma_create_event_channel();
+  struct rdma_event_channel *events = MADE(rdma_create_event_channel());
   struct rdma_cm_id *id;
-  CHECK(events != NULL && rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
+  CHECK(rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
   struct sockaddr_in any = {.sin_family = AF_INET, .sin_addr = address.sin_addr};
   CHECK(rdma_bind_addr(id, (struct sockaddr *)&any) == 0);
   CHECK(rdma_destroy_id(id) == 0);
@@ -423,7 +378,7 @@ static void run_parent(bool stays, int ended) {
   int gone[2];
   connect_end(&end);
   CHECK(post_text(&end, 0, "parent") == 0);
-  expect_completion(end.cq);
+  good_completion(end.cq);
   make_spares(&end, &spares);
   CHECK(ibv_req_notify_cq(end.cq, 0) == 0);
   CHECK(post_text(&end, 1, "parent, seen by the child") == 0);

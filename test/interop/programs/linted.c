@@ -26,14 +26,8 @@ static void connect_to_itself(struct ibv_qp *qp, int gid_index) {
   CHECK(ibv_modify_qp(qp, &rts, RTS_MASK) == 0);
 }
 
-static void post_receive(struct ibv_qp *qp, struct ibv_mr *mr) {
-  struct ibv_sge sge = {(uintptr_t)buffer, SIZE, mr->lkey};
-  struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
-  CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
-}
-
-static void post_send(struct ibv_qp *qp, struct ibv_mr *mr, int flags) {
-  struct ibv_sge sge = {(uintptr_t)buffer + 1024, SIZE, mr->lkey};
+static void send_with(struct ibv_qp *qp, struct ibv_mr *mr, int flags) {
+  struct ibv_sge sge = piece(mr, buffer + 1024, SIZE);
   struct ibv_send_wr wr = {.sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND, .send_flags = flags}, *bad;
   CHECK(ibv_post_send(qp, &wr, &bad) == 0);
 }
@@ -74,14 +68,14 @@ static void exchange(struct ibv_qp *qp, struct ibv_mr *mr) {
   int missing = is("rq-empty"), quiet = is("sq-unsignaled");
   int flags = (is("cq-unpolled") ? 0 : IBV_SEND_SIGNALED) | (is("inline-unused") ? 0 : IBV_SEND_INLINE);
   if (channel != NULL) CHECK(ibv_req_notify_cq(cq, 0) == 0);
-  if (!missing) post_receive(qp, mr);
+  if (!missing) post_recv(qp, 0, piece(mr, buffer, SIZE));
   for (int at = 0; quiet && at < DEPTH; at++) {
-    if (at > 0) post_receive(qp, mr);
-    post_send(qp, mr, IBV_SEND_INLINE);
+    if (at > 0) post_recv(qp, 0, piece(mr, buffer, SIZE));
+    send_with(qp, mr, IBV_SEND_INLINE);
     await_completion();
   }
   if (quiet) return;
-  post_send(qp, mr, flags);
+  send_with(qp, mr, flags);
   await_completion();
   if (channel == NULL && !missing) await_completion();
 }

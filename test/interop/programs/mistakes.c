@@ -39,8 +39,13 @@ static int try_init(struct ibv_qp *qp, int mask) {
   return ibv_modify_qp(qp, &attr, IBV_QP_STATE | mask);
 }
 
-/* As it should be: towards the queue pair itself. */
-static struct ibv_qp_attr rtr(struct ibv_qp *qp) { return rtr_attr(qp, qp->qp_num, 0); }
+/* To RTR as it should be, towards the queue pair itself, but for one field. */
+#define REPORT_RTR(step, qp, field, value) \
+  do { \
+    struct ibv_qp_attr rtr_ = rtr_attr(qp, qp->qp_num, 0); \
+    rtr_.field = value; \
+    report(step, ibv_modify_qp(qp, &rtr_, RTR_MASK)); \
+  } while (0)
 
 static void paths(void) {
   struct ibv_qp *qp = create_qp(pd, sizes(IBV_QPT_RC));
@@ -50,30 +55,15 @@ static void paths(void) {
   attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS};
   report("RESET to RTS", ibv_modify_qp(qp, &attr, IBV_QP_STATE));
   try_init(qp, INIT_MASK);
-  attr = rtr(qp);
-  attr.ah_attr.is_global = 0;
-  report("is_global 0", ibv_modify_qp(qp, &attr, RTR_MASK));
-  attr = rtr(qp);
-  attr.ah_attr.grh.sgid_index = 200;
-  report("sgid_index 200", ibv_modify_qp(qp, &attr, RTR_MASK));
-  attr = rtr(qp);
-  memset(&attr.ah_attr.grh.dgid, 0, sizeof attr.ah_attr.grh.dgid);
-  report("dgid not exchanged", ibv_modify_qp(qp, &attr, RTR_MASK));
-  attr = rtr(qp);
-  attr.ah_attr.grh.sgid_index = 1;
-  report("sgid_index of the other family", ibv_modify_qp(qp, &attr, RTR_MASK));
-  attr = rtr(qp);
-  attr.path_mtu = (enum ibv_mtu)1024;
-  report("path_mtu in bytes", ibv_modify_qp(qp, &attr, RTR_MASK));
-  attr = rtr(qp);
-  attr.path_mtu = (enum ibv_mtu)1500;
-  report("path_mtu 1500", ibv_modify_qp(qp, &attr, RTR_MASK));
-  attr = rtr(qp);
-  attr.ah_attr.port_num = 0;
-  report("ah_attr.port_num 0", ibv_modify_qp(qp, &attr, RTR_MASK));
-  attr = rtr(qp);
+  REPORT_RTR("is_global 0", qp, ah_attr.is_global, 0);
+  REPORT_RTR("sgid_index 200", qp, ah_attr.grh.sgid_index, 200);
+  REPORT_RTR("dgid not exchanged", qp, ah_attr.grh.dgid, (union ibv_gid){{0}});
+  REPORT_RTR("sgid_index of the other family", qp, ah_attr.grh.sgid_index, 1);
+  REPORT_RTR("path_mtu in bytes", qp, path_mtu, (enum ibv_mtu)1024);
+  REPORT_RTR("path_mtu 1500", qp, path_mtu, (enum ibv_mtu)1500);
+  REPORT_RTR("ah_attr.port_num 0", qp, ah_attr.port_num, 0);
+  attr = rtr_attr(qp, qp->qp_num, 0);
   report("no IBV_QP_DEST_QPN", ibv_modify_qp(qp, &attr, RTR_MASK & ~IBV_QP_DEST_QPN));
-  attr = rtr(qp);
   ibv_modify_qp(qp, &attr, RTR_MASK);
   attr = (struct ibv_qp_attr){.qp_state = IBV_QPS_RTS, .timeout = 40, .retry_cnt = 7};
   report("timeout 40", ibv_modify_qp(qp, &attr, RTS_MASK));
@@ -96,8 +86,7 @@ static void queues(const char *iwarp_name) {
   init.cap.max_send_sge = 1000;
   report_pointer("max_send_sge 1000", ibv_create_qp(pd, &init));
   struct ibv_qp *qp = create_qp(pd, sizes(IBV_QPT_RC));
-  struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED};
-  struct ibv_send_wr *bad;
+  struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .send_flags = IBV_SEND_SIGNALED}, *bad;
   report("post in RESET", ibv_post_send(qp, &wr, &bad));
   report("destroy the CQ first", ibv_destroy_cq(cq));
   report("deallocate the PD first", ibv_dealloc_pd(pd));
@@ -127,8 +116,7 @@ static void queues(const char *iwarp_name) {
 
 static void connections(const char *own) {
   struct rdma_event_channel *channel = rdma_create_event_channel();
-  struct rdma_cm_id *id;
-  struct rdma_cm_id *other;
+  struct rdma_cm_id *id, *other;
   struct sockaddr_in address = {.sin_family = AF_INET};
   rdma_create_id(channel, &id, NULL, RDMA_PS_TCP);
   rdma_create_id(channel, &other, NULL, RDMA_PS_TCP);

@@ -12,20 +12,9 @@
 #define PAGE 4096
 #define PAGES 4
 #define BYTES (PAGES * PAGE)
-#define PATIENCE_MS 20000
 
 static struct ibv_cq *cq;
 static struct ibv_qp *qp;
-
-static enum ibv_wc_status next_status(void) {
-  struct ibv_wc wc;
-  for (int wait_ms = 0; wait_ms < PATIENCE_MS; wait_ms++) {
-    if (ibv_poll_cq(cq, 1, &wc) == 1) return wc.status;
-    usleep(1000);
-  }
-  CHECK(!"a completion came");
-  return IBV_WC_GENERAL_ERR;
-}
 
 static char *map_memory(void) {
   char *memory =
@@ -48,12 +37,7 @@ static char *move(char *memory) {
 
 static void post(enum ibv_wr_opcode opcode, char *local, struct ibv_mr *mr, char *remote,
                  struct ibv_mr *remote_mr) {
-  struct ibv_sge sge = {.addr = (uintptr_t)local, .length = 2 * PAGE, .lkey = mr->lkey};
-  struct ibv_send_wr wr = {
-      .opcode = opcode, .send_flags = IBV_SEND_SIGNALED, .sg_list = &sge, .num_sge = 1}, *bad;
-  wr.wr.rdma.remote_addr = (uintptr_t)remote;
-  wr.wr.rdma.rkey = remote_mr->rkey;
-  CHECK(ibv_post_send(qp, &wr, &bad) == 0);
+  CHECK(post_send(qp, opcode, piece(mr, local, 2 * PAGE), remote, remote_mr->rkey) == 0);
 }
 
 static void fill(char *memory, int first) {
@@ -64,39 +48,36 @@ int main(int count, char **words) {
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
   CHECK(count == 3);
   struct ibv_context *verbs = open_device(words[1]);
-  struct ibv_pd *pd = ibv_alloc_pd(verbs);
-  CHECK(pd != NULL && (cq = ibv_create_cq(verbs, 8, NULL, NULL, 0)) != NULL);
+  struct ibv_pd *pd = MADE(ibv_alloc_pd(verbs));
+  cq = MADE(ibv_create_cq(verbs, 8, NULL, NULL, 0));
   qp = create_qp(pd, plain_init(cq, 4));
   connect_qp(qp, qp->qp_num, 1, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
   char *from = map_memory();
   char *to = map_memory();
   /* Two regions in one mapping, one of which does not begin where it begins. */
-  struct ibv_mr *source = ibv_reg_mr(pd, from, BYTES, access);
-  struct ibv_mr *target = ibv_reg_mr(pd, to + PAGE, 2 * PAGE, access);
-  CHECK(source != NULL && target != NULL);
+  struct ibv_mr *source = MADE(ibv_reg_mr(pd, from, BYTES, access));
+  struct ibv_mr *target = MADE(ibv_reg_mr(pd, to + PAGE, 2 * PAGE, access));
   if (strcmp(words[2], "unmapped") == 0) {
     CHECK(munmap(from, BYTES) == 0);
     printf("%p\n", (void *)from);
     post(IBV_WR_RDMA_WRITE, from, source, to + PAGE, target);
-    puts(ibv_wc_status_str(next_status()));
+    puts(ibv_wc_status_str(next_completion(cq).status));
     return 0;
   }
   char *moved_from = move(from);
   char *moved_to = move(to);
   fill(moved_from, 1);
-  struct ibv_sge sge = {.addr = (uintptr_t)to + PAGE, .length = 2 * PAGE, .lkey = target->lkey};
-  struct ibv_recv_wr receive = {.sg_list = &sge, .num_sge = 1}, *bad;
-  CHECK(ibv_post_recv(qp, &receive, &bad) == 0);
+  post_recv(qp, 0, piece(target, to + PAGE, 2 * PAGE));
   post(IBV_WR_SEND, from + PAGE, source, to, target);
-  CHECK(next_status() == IBV_WC_SUCCESS && next_status() == IBV_WC_SUCCESS);
+  for (int at = 0; at < 2; at++) good_completion(cq);
   CHECK(memcmp(moved_to + PAGE, moved_from + PAGE, 2 * PAGE) == 0);
   fill(moved_from, 50);
   post(IBV_WR_RDMA_WRITE, from, source, to + PAGE, target);
-  CHECK(next_status() == IBV_WC_SUCCESS);
+  good_completion(cq);
   CHECK(memcmp(moved_to + PAGE, moved_from, 2 * PAGE) == 0);
   fill(moved_to, 90);
   post(IBV_WR_RDMA_READ, from, source, to + PAGE, target);
-  CHECK(next_status() == IBV_WC_SUCCESS);
+  good_completion(cq);
   CHECK(memcmp(moved_to + PAGE, moved_from, 2 * PAGE) == 0);
   for (int at = 0; at < BYTES; at++) CHECK(from[at] == 'x' && to[at] == 'x');
   CHECK(ibv_dereg_mr(source) == 0 && ibv_dereg_mr(target) == 0);

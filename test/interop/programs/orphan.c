@@ -11,10 +11,9 @@ int main(int argc, char **argv) {
   CHECK(argc == 3);
   int index = atoi(argv[2]);
   struct ibv_context *context = open_device(argv[1]);
-  struct ibv_pd *pd = ibv_alloc_pd(context);
-  struct ibv_mr *mr = ibv_reg_mr(pd, bytes, sizeof bytes, IBV_ACCESS_LOCAL_WRITE);
-  struct ibv_cq *cq = ibv_create_cq(context, 64, NULL, NULL, 0);
-  CHECK(pd != NULL && mr != NULL && cq != NULL);
+  struct ibv_pd *pd = MADE(ibv_alloc_pd(context));
+  struct ibv_mr *mr = MADE(ibv_reg_mr(pd, bytes, sizeof bytes, IBV_ACCESS_LOCAL_WRITE));
+  struct ibv_cq *cq = MADE(ibv_create_cq(context, 64, NULL, NULL, 0));
   struct ibv_qp_init_attr init = plain_init(cq, 16);
   init.sq_sig_all = 1;
   struct ibv_qp *qp = create_qp(pd, init);
@@ -26,11 +25,8 @@ int main(int argc, char **argv) {
     connect_qp(silent, qp->qp_num, index, 0);
     sends = SENDS;
   }
-  struct ibv_sge sge = {.addr = (uintptr_t)bytes, .length = sizeof bytes, .lkey = mr->lkey};
-  for (unsigned count = 0; count < RECEIVES; count++) {
-    struct ibv_recv_wr receive = {.wr_id = 200 + count, .sg_list = &sge, .num_sge = 1}, *bad;
-    CHECK(ibv_post_recv(qp, &receive, &bad) == 0);
-  }
+  struct ibv_sge sge = piece(mr, bytes, sizeof bytes);
+  for (unsigned count = 0; count < RECEIVES; count++) post_recv(qp, 200 + count, sge);
   for (unsigned count = 0; count < sends; count++) {
     struct ibv_send_wr send = {
         .wr_id = 100 + count, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND}, *bad;
@@ -38,16 +34,9 @@ int main(int argc, char **argv) {
   }
   printf("ready\n");
   fflush(stdout);
-  unsigned sent = 0;
-  unsigned received = 0;
+  unsigned sent = 0, received = 0;
   while (sent < sends || received < RECEIVES) {
-    struct ibv_wc wc;
-    int found = ibv_poll_cq(cq, 1, &wc);
-    CHECK(found >= 0);
-    if (found == 0) {
-      usleep(1000);
-      continue;
-    }
+    struct ibv_wc wc = next_completion(cq);
     CHECK(wc.status == IBV_WC_WR_FLUSH_ERR && wc.qp_num == qp->qp_num);
     if (wc.wr_id >= 200) CHECK(wc.wr_id == 200 + received++);
     else CHECK(wc.wr_id == 100 + sent++);

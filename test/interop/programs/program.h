@@ -9,12 +9,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#define SECOND_NS INT64_C(1000000000)
 
 #define CHECK(holds) \
   do { \
     if (!(holds)) fail(__LINE__, #holds); \
   } while (0)
+
+/* The object that a call makes. */
+#define MADE(call) \
+  ({ \
+    __typeof__(call) made_ = (call); \
+    if (made_ == NULL) fail(__LINE__, #call); \
+    made_; \
+  })
 
 #define INIT_MASK (IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS)
 #define RTR_MASK \
@@ -54,9 +65,7 @@ static inline struct ibv_qp_init_attr plain_init(struct ibv_cq *cq, uint32_t dep
 }
 
 static inline struct ibv_qp *create_qp(struct ibv_pd *pd, struct ibv_qp_init_attr init) {
-  struct ibv_qp *qp = ibv_create_qp(pd, &init);
-  CHECK(qp != NULL);
-  return qp;
+  return MADE(ibv_create_qp(pd, &init));
 }
 
 static inline void to_init(struct ibv_qp *qp, unsigned access) {
@@ -96,6 +105,64 @@ static inline void connect_qp(struct ibv_qp *qp, uint32_t peer, int gid_index, u
   to_init(qp, access);
   CHECK(ibv_modify_qp(qp, &rtr, RTR_MASK) == 0);
   CHECK(ibv_modify_qp(qp, &rts, RTS_MASK) == 0);
+}
+
+static inline struct ibv_sge piece(const struct ibv_mr *mr, const void *at, size_t length) {
+  return (struct ibv_sge){.addr = (uintptr_t)at, .length = (uint32_t)length, .lkey = mr->lkey};
+}
+
+static inline void post_recv(struct ibv_qp *qp, uint64_t wr_id, struct ibv_sge sge) {
+  struct ibv_recv_wr wr = {.wr_id = wr_id, .sg_list = &sge, .num_sge = 1}, *bad;
+  CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
+}
+
+/* Posts a request of one piece that completes; by RDMA, with what is at `remote`. */
+static inline int post_send(struct ibv_qp *qp, enum ibv_wr_opcode opcode, struct ibv_sge sge,
+                            const void *remote, uint32_t rkey) {
+  struct ibv_send_wr wr = {.opcode = opcode,
+                           .send_flags = IBV_SEND_SIGNALED,
+                           .sg_list = &sge,
+                           .num_sge = 1,
+                           .wr.rdma = {.remote_addr = (uintptr_t)remote, .rkey = rkey}},
+                     *bad;
+  return ibv_post_send(qp, &wr, &bad);
+}
+
+static inline struct ibv_wc next_completion(struct ibv_cq *cq) {
+  struct ibv_wc wc;
+  for (int tries = 0;; tries++) {
+    int count = ibv_poll_cq(cq, 1, &wc);
+    CHECK(count >= 0);
+    if (count == 1) return wc;
+    CHECK(tries < 60000);
+    usleep(1000);
+  }
+}
+
+static inline struct ibv_wc good_completion(struct ibv_cq *cq) {
+  struct ibv_wc wc = next_completion(cq);
+  if (wc.status != IBV_WC_SUCCESS) printf("%s: %s\n", title, ibv_wc_status_str(wc.status));
+  CHECK(wc.status == IBV_WC_SUCCESS);
+  return wc;
+}
+
+static inline uint32_t next_random(uint32_t *seed) {
+  *seed = *seed * 1664525u + 1013904223u;
+  return *seed >> 8;
+}
+
+static inline void fill_random(uint8_t *bytes, size_t length, uint32_t *seed) {
+  for (size_t at = 0; at < length; at++) bytes[at] = (uint8_t)(next_random(seed) >> 16);
+}
+
+static inline int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
+}
+
+static inline void spin(int64_t duration_ns) {
+  for (int64_t end = now_ns() + duration_ns; now_ns() < end;) continue;
 }
 
 #endif

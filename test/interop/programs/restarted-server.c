@@ -15,8 +15,7 @@ static char **words;
 
 static struct rdma_cm_id *make_id(void) {
   struct rdma_cm_id *id;
-  struct rdma_event_channel *events = rdma_create_event_channel();
-  CHECK(events != NULL && rdma_create_id(events, &id, NULL, RDMA_PS_TCP) == 0);
+  CHECK(rdma_create_id(MADE(rdma_create_event_channel()), &id, NULL, RDMA_PS_TCP) == 0);
   return id;
 }
 
@@ -29,9 +28,8 @@ static void listen_at_port(struct rdma_cm_id *id) {
 
 static void make_queue_pairs(void) {
   struct ibv_context *context = open_device(words[1]);
-  struct ibv_pd *pd = ibv_alloc_pd(context);
-  struct ibv_cq *cq = ibv_create_cq(context, 1, NULL, NULL, 0);
-  CHECK(pd != NULL && cq != NULL);
+  struct ibv_pd *pd = MADE(ibv_alloc_pd(context));
+  struct ibv_cq *cq = MADE(ibv_create_cq(context, 1, NULL, NULL, 0));
   for (int left = atoi(words[4]); left > 0; left--) create_qp(pd, plain_init(cq, 1));
 }
 

@@ -38,28 +38,21 @@ static struct ibv_context *context;
 static int gid_index;
 static uint32_t seed = 1;
 
-static void fill(uint8_t *bytes, size_t length) {
-  for (size_t at = 0; at < length; at++) {
-    seed = seed * 1664525u + 1013904223u;
-    bytes[at] = (uint8_t)(seed >> 24);
-  }
-}
+static void fill(uint8_t *bytes, size_t length) { fill_random(bytes, length, &seed); }
 
 static struct end *open_end(const struct options *options) {
-  struct end *end = calloc(1, sizeof *end);
+  struct end *end = MADE(calloc(1, sizeof *end));
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                IBV_ACCESS_REMOTE_ATOMIC;
-  CHECK(end != NULL);
-  CHECK((end->pd = ibv_alloc_pd(context)) != NULL);
-  CHECK(posix_memalign((void **)&end->memory, 4096, MEMORY_BYTES) == 0);
-  memset(end->memory, 0, MEMORY_BYTES);
-  CHECK((end->mr = ibv_reg_mr(end->pd, end->memory, MEMORY_BYTES, access)) != NULL);
-  if (options->events) CHECK((end->channel = ibv_create_comp_channel(context)) != NULL);
-  CHECK((end->cq = ibv_create_cq(context, 4 * DEPTH * PAIRS_MAX, NULL, end->channel, 0)) != NULL);
+  end->pd = MADE(ibv_alloc_pd(context));
+  end->memory = memset(MADE(aligned_alloc(4096, MEMORY_BYTES)), 0, MEMORY_BYTES);
+  end->mr = MADE(ibv_reg_mr(end->pd, end->memory, MEMORY_BYTES, access));
+  if (options->events) end->channel = MADE(ibv_create_comp_channel(context));
+  end->cq = MADE(ibv_create_cq(context, 4 * DEPTH * PAIRS_MAX, NULL, end->channel, 0));
   if (options->events) CHECK(ibv_req_notify_cq(end->cq, 0) == 0);
   if (options->srq) {
     struct ibv_srq_init_attr init = {.attr = {.max_wr = DEPTH * PAIRS_MAX, .max_sge = 1}};
-    CHECK((end->srq = ibv_create_srq(end->pd, &init)) != NULL);
+    end->srq = MADE(ibv_create_srq(end->pd, &init));
   }
   for (int index = 0; index < options->pairs; index++) {
     struct ibv_qp_init_attr init = plain_init(end->cq, DEPTH);
@@ -83,6 +76,10 @@ static void close_end(struct end *end, int pairs) {
   CHECK(ibv_dealloc_pd(end->pd) == 0);
   free(end->memory);
   free(end);
+}
+
+static void close_ends(struct end *ends[2], int pairs) {
+  for (int side = 0; side < 2; side++) close_end(ends[side], pairs);
 }
 
 static void connect_pair(struct ibv_qp *qp, uint32_t peer, const struct options *options) {
@@ -114,7 +111,7 @@ static void open_ends(struct end *ends[2], const struct options *options) {
     }
     if (options->type == IBV_QPT_UD) {
       struct ibv_ah_attr attr = rtr_attr(ends[side]->qps[0], 0, gid_index).ah_attr;
-      CHECK((ends[side]->ah = ibv_create_ah(ends[side]->pd, &attr)) != NULL);
+      ends[side]->ah = MADE(ibv_create_ah(ends[side]->pd, &attr));
     }
   }
 }
@@ -122,15 +119,9 @@ static void open_ends(struct end *ends[2], const struct options *options) {
 /* The next completion, which is a success. */
 static struct ibv_wc completion(struct end *end) {
   struct ibv_wc wc;
-  for (int tries = 0;; tries++) {
-    int count = ibv_poll_cq(end->cq, 1, &wc);
-    CHECK(count >= 0);
-    if (count == 1) break;
-    CHECK(tries < SECONDS_MAX * 10000);
-    if (end->channel == NULL) {
-      usleep(100);
-      continue;
-    }
+  if (end->channel == NULL) return good_completion(end->cq);
+  for (int count; (count = ibv_poll_cq(end->cq, 1, &wc)) != 1;) {
+    CHECK(count == 0);
     struct ibv_cq *cq;
     void *tag;
     struct pollfd ready = {.fd = end->channel->fd, .events = POLLIN};
@@ -144,13 +135,12 @@ static struct ibv_wc completion(struct end *end) {
   return wc;
 }
 
-static struct ibv_sge piece(const struct end *end, size_t at, size_t length) {
-  return (struct ibv_sge){
-      .addr = (uintptr_t)end->memory + at, .length = (uint32_t)length, .lkey = end->mr->lkey};
+static struct ibv_sge part(const struct end *end, size_t at, size_t length) {
+  return piece(end->mr, end->memory + at, length);
 }
 
 static void receive(struct end *end, int index, uint64_t id, size_t at, size_t length) {
-  struct ibv_sge sge = piece(end, at, length);
+  struct ibv_sge sge = part(end, at, length);
   struct ibv_recv_wr wr = {.wr_id = id, .sg_list = &sge, .num_sge = 1}, *bad;
   int error = end->srq != NULL ? ibv_post_srq_recv(end->srq, &wr, &bad)
                                : ibv_post_recv(end->qps[index], &wr, &bad);
@@ -171,9 +161,9 @@ static struct request *request(const struct end *from, const struct end *to, int
   *made = (struct request){0};
   /* Cut in three, to show that pieces are put together. */
   size_t first = length / 3, second = length / 2 - first;
-  made->sges[0] = piece(from, at, first);
-  made->sges[1] = piece(from, at + first, second);
-  made->sges[2] = piece(from, at + first + second, length - first - second);
+  made->sges[0] = part(from, at, first);
+  made->sges[1] = part(from, at + first, second);
+  made->sges[2] = part(from, at + first + second, length - first - second);
   made->wr.sg_list = made->sges;
   made->wr.num_sge = 3;
   made->wr.opcode = (enum ibv_wr_opcode)opcode;
@@ -290,7 +280,7 @@ static void run_lengths(const struct options *options, size_t longest) {
       }
     }
   }
-  for (int side = 0; side < 2; side++) close_end(ends[side], options->pairs);
+  close_ends(ends, options->pairs);
 }
 
 /* A list of work requests by one call, inline and not, of which only the last completes. */
@@ -321,7 +311,7 @@ static void run_lists(const struct options *options) {
       expect_bytes(ends[1]->memory + TAKEN_AT + at * 256, expected[at], LENGTH);
     }
   }
-  for (int side = 0; side < 2; side++) close_end(ends[side], options->pairs);
+  close_ends(ends, options->pairs);
 }
 
 /* Both ends add to one word and exchange another, on all pairs at once. */
@@ -337,7 +327,7 @@ static void run_atomics(const struct options *options) {
   for (int round = 0; round < ROUNDS; round++) {
     for (int index = 0; index < options->pairs; index++) {
       struct request *add = request(ends[0], ends[1], IBV_WR_ATOMIC_FETCH_AND_ADD, SENT_AT, 0, 0);
-      add->sges[0] = piece(ends[0], SENT_AT + 8u * (unsigned)index, 8);
+      add->sges[0] = part(ends[0], SENT_AT + 8u * (unsigned)index, 8);
       add->wr.num_sge = 1;
       add->wr.wr.atomic.remote_addr = (uintptr_t)ends[1]->memory;
       add->wr.wr.atomic.compare_add = 3;
@@ -353,7 +343,7 @@ static void run_atomics(const struct options *options) {
       CHECK(seen[place]++ == 0);
     }
     struct request *swap = request(ends[0], ends[1], IBV_WR_ATOMIC_CMP_AND_SWP, SENT_AT, 0, 0);
-    swap->sges[0] = piece(ends[0], SENT_AT, 8);
+    swap->sges[0] = part(ends[0], SENT_AT, 8);
     swap->wr.num_sge = 1;
     swap->wr.wr.atomic.remote_addr = (uintptr_t)ends[1]->memory + 8;
     swap->wr.wr.atomic.rkey = ends[1]->mr->rkey;
@@ -367,7 +357,7 @@ static void run_atomics(const struct options *options) {
     CHECK(words[1] == (round % 3 == 2 ? now : ((uint64_t)round << 40 | 0xabcdefu)));
   }
   CHECK(words[0] == 1000 + 3u * ROUNDS * (unsigned)options->pairs);
-  for (int side = 0; side < 2; side++) close_end(ends[side], options->pairs);
+  close_ends(ends, options->pairs);
 }
 
 int main(int argc, char **argv) {

@@ -49,15 +49,15 @@ static void to_rts(struct end *end) {
 
 static void open_end(struct end *end) {
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
-  CHECK((end->pd = ibv_alloc_pd(context)) != NULL);
-  CHECK((end->memory = calloc(1, MEMORY_BYTES)) != NULL);
-  CHECK((end->mr = ibv_reg_mr(end->pd, end->memory, MEMORY_BYTES, access)) != NULL);
-  CHECK((end->send_cq = ibv_create_cq(context, send_cqe, NULL, NULL, 0)) != NULL);
-  CHECK((end->recv_cq = ibv_create_cq(context, recv_cqe, NULL, NULL, 0)) != NULL);
+  end->pd = MADE(ibv_alloc_pd(context));
+  end->memory = MADE(calloc(1, MEMORY_BYTES));
+  end->mr = MADE(ibv_reg_mr(end->pd, end->memory, MEMORY_BYTES, access));
+  end->send_cq = MADE(ibv_create_cq(context, send_cqe, NULL, NULL, 0));
+  end->recv_cq = MADE(ibv_create_cq(context, recv_cqe, NULL, NULL, 0));
   end->srq = NULL;
   if (shared) {
     struct ibv_srq_init_attr init = {.attr = {.max_wr = DEPTH, .max_sge = 1}};
-    CHECK((end->srq = ibv_create_srq(end->pd, &init)) != NULL);
+    end->srq = MADE(ibv_create_srq(end->pd, &init));
   }
   struct ibv_qp_init_attr init = plain_init(end->send_cq, 64);
   init.recv_cq = end->recv_cq;
@@ -90,39 +90,26 @@ static void close_ends(void) {
 
 static void post_receives(struct end *end, int count, uint32_t length) {
   for (int at = 0; at < count; at++) {
-    struct ibv_sge sge = {.addr = (uintptr_t)end->memory, .length = length, .lkey = end->mr->lkey};
+    struct ibv_sge sge = piece(end->mr, end->memory, length);
     struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
     CHECK((end->srq != NULL ? ibv_post_srq_recv(end->srq, &wr, &bad)
                             : ibv_post_recv(end->qp, &wr, &bad)) == 0);
   }
 }
 
-static void post_send(struct end *end, const struct end *peer, enum ibv_wr_opcode opcode,
-                      uint32_t rkey) {
-  struct ibv_sge sge = {.addr = (uintptr_t)end->memory, .length = 64, .lkey = end->mr->lkey};
-  struct ibv_send_wr wr = {.sg_list = &sge,
-                           .num_sge = 1,
-                           .opcode = opcode,
-                           .send_flags = IBV_SEND_SIGNALED,
-                           .wr.rdma = {.remote_addr = (uintptr_t)peer->memory, .rkey = rkey}},
-                     *bad;
-  CHECK(ibv_post_send(end->qp, &wr, &bad) == 0);
+/* A request of the first end to the second one. */
+static void request(enum ibv_wr_opcode opcode, uint32_t rkey) {
+  struct ibv_sge sge = piece(ends[0].mr, ends[0].memory, 64);
+  CHECK(post_send(ends[0].qp, opcode, sge, ends[1].memory, rkey) == 0);
 }
 
-static enum ibv_wc_status completion(struct ibv_cq *cq) {
-  struct ibv_wc wc;
-  for (int tries = 0;; tries++) {
-    int count = ibv_poll_cq(cq, 1, &wc);
-    CHECK(count >= 0);
-    if (count == 1) return wc.status;
-    CHECK(tries < SECONDS_MAX * 1000);
-    usleep(1000);
-  }
+static void send_all(int count) {
+  for (int at = 0; at < count; at++) request(IBV_WR_SEND, 0);
 }
 
 static void expect(struct ibv_cq *cq, enum ibv_wc_status status, int count) {
   for (int at = 0; at < count; at++) {
-    enum ibv_wc_status seen = completion(cq);
+    enum ibv_wc_status seen = next_completion(cq).status;
     if (seen != status) printf("%s: status %s\n", title, ibv_wc_status_str(seen));
     CHECK(seen == status);
   }
@@ -174,32 +161,37 @@ static void communication(void) {
   open_ends("COMM_EST", false);
   to_rts(&ends[0]);
   post_receives(&ends[1], 2, 64);
-  for (int at = 0; at < 2; at++) post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  send_all(2);
   expect(ends[0].send_cq, IBV_WC_SUCCESS, 2);
   events(1);
   close_ends();
 }
 
-static void drained(void) {
+static struct ibv_qp_attr queried(struct ibv_qp *qp) {
   struct ibv_qp_attr attr;
   struct ibv_qp_init_attr init;
+  CHECK(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) == 0);
+  return attr;
+}
+
+static void drained(void) {
   open_ends("SQ_DRAINED, idle", true);
   to_state(ends[0].qp, IBV_QPS_SQD);
   events(1);
   close_ends();
   open_ends("SQ_DRAINED, not yet", true);
   /* It is not waited for: it stays under way. */
-  post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  send_all(1);
   usleep(20000);
   to_state(ends[0].qp, IBV_QPS_SQD);
-  CHECK(ibv_query_qp(ends[0].qp, &attr, IBV_QP_STATE, &init) == 0);
+  struct ibv_qp_attr attr = queried(ends[0].qp);
   CHECK(attr.qp_state == IBV_QPS_SQD && attr.sq_draining == 1);
   events(0);
   title = "SQ_DRAINED, then";
   post_receives(&ends[1], 1, 64);
   events(1);
   expect(ends[0].send_cq, IBV_WC_SUCCESS, 1);
-  CHECK(ibv_query_qp(ends[0].qp, &attr, IBV_QP_STATE, &init) == 0);
+  attr = queried(ends[0].qp);
   CHECK(attr.qp_state == IBV_QPS_SQD && attr.sq_draining == 0);
   close_ends();
 }
@@ -212,23 +204,20 @@ static void last_receive(void) {
   close_ends();
 }
 
+static void refuse(const char *named, enum ibv_wr_opcode opcode, uint32_t wrong,
+                   enum ibv_wc_status status) {
+  open_ends(named, true);
+  request(opcode, ends[1].mr->rkey ^ wrong);
+  expect(ends[0].send_cq, status, 1);
+  events(1);
+  close_ends();
+}
+
 static void refused(void) {
-  open_ends("ACCESS_ERR", true);
-  post_send(&ends[0], &ends[1], IBV_WR_RDMA_WRITE, ends[1].mr->rkey ^ 1u);
-  expect(ends[0].send_cq, IBV_WC_REM_ACCESS_ERR, 1);
-  events(1);
-  close_ends();
-  open_ends("ACCESS_ERR, no right", true);
-  post_send(&ends[0], &ends[1], IBV_WR_RDMA_READ, ends[1].mr->rkey);
-  expect(ends[0].send_cq, IBV_WC_REM_ACCESS_ERR, 1);
-  events(1);
-  close_ends();
+  refuse("ACCESS_ERR", IBV_WR_RDMA_WRITE, 1, IBV_WC_REM_ACCESS_ERR);
+  refuse("ACCESS_ERR, no right", IBV_WR_RDMA_READ, 0, IBV_WC_REM_ACCESS_ERR);
   granted = IBV_ACCESS_REMOTE_READ;
-  open_ends("REQ_ERR", true);
-  post_send(&ends[0], &ends[1], IBV_WR_RDMA_WRITE, ends[1].mr->rkey);
-  expect(ends[0].send_cq, IBV_WC_REM_INV_REQ_ERR, 1);
-  events(1);
-  close_ends();
+  refuse("REQ_ERR", IBV_WR_RDMA_WRITE, 0, IBV_WC_REM_INV_REQ_ERR);
 }
 
 static void limit(void) {
@@ -237,39 +226,37 @@ static void limit(void) {
   open_ends("SRQ_LIMIT", true);
   post_receives(&ends[1], 8, 64);
   CHECK(ibv_modify_srq(ends[1].srq, &attr, IBV_SRQ_LIMIT) == 0);
-  for (int at = 0; at < 2; at++) post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  send_all(2);
   expect(ends[0].send_cq, IBV_WC_SUCCESS, 2);
   events(0);
   CHECK(ibv_query_srq(ends[1].srq, &attr) == 0 && attr.srq_limit == 6);
   title = "SRQ_LIMIT, one below";
-  for (int at = 0; at < 3; at++) post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  send_all(3);
   expect(ends[0].send_cq, IBV_WC_SUCCESS, 3);
   events(1);
   CHECK(ibv_query_srq(ends[1].srq, &attr) == 0 && attr.srq_limit == 0);
   title = "SRQ_LIMIT, armed again";
   attr.srq_limit = 3;
   CHECK(ibv_modify_srq(ends[1].srq, &attr, IBV_SRQ_LIMIT) == 0);
-  post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  send_all(1);
   expect(ends[0].send_cq, IBV_WC_SUCCESS, 1);
   events(1);
   close_ends();
 }
 
 static void overrun(void) {
-  struct ibv_qp_attr attr;
-  struct ibv_qp_init_attr init;
   send_cqe = 1;
   open_ends("CQ_ERR, send queue", true);
   int room = ends[0].send_cq->cqe;
   post_receives(&ends[1], room + 3, 64);
-  for (int at = 0; at < room + 3; at++) post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  send_all(room + 3);
   expect(ends[1].recv_cq, IBV_WC_SUCCESS, room + 3);
   /* Three completions are lost, each with its event, and the queue pair still works. */
   events(3);
   expect(ends[0].send_cq, IBV_WC_SUCCESS, room);
-  CHECK(ibv_query_qp(ends[0].qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_RTS);
+  CHECK(queried(ends[0].qp).qp_state == IBV_QPS_RTS);
   post_receives(&ends[1], 1, 64);
-  post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  send_all(1);
   expect(ends[0].send_cq, IBV_WC_SUCCESS, 1);
   events(0);
   close_ends();
@@ -277,11 +264,11 @@ static void overrun(void) {
   open_ends("CQ_ERR, receive queue", true);
   room = ends[1].recv_cq->cqe;
   post_receives(&ends[1], room + 1, 64);
-  for (int at = 0; at < room; at++) post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  send_all(room);
   expect(ends[0].send_cq, IBV_WC_SUCCESS, room);
-  post_send(&ends[0], &ends[1], IBV_WR_SEND, 0);
+  send_all(1);
   events(1);
-  CHECK(ibv_query_qp(ends[1].qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_ERR);
+  CHECK(queried(ends[1].qp).qp_state == IBV_QPS_ERR);
   close_ends();
 }
 
@@ -290,13 +277,12 @@ static void port(void) {
   title = "port";
   printf("port: waits\n");
   fflush(stdout);
-  CHECK(next_event(SECONDS_MAX * 1000));
-  CHECK(ibv_query_port(context, 1, &attr) == 0);
-  printf("port: %s\n", ibv_port_state_str(attr.state));
-  fflush(stdout);
-  CHECK(next_event(SECONDS_MAX * 1000));
-  CHECK(ibv_query_port(context, 1, &attr) == 0);
-  printf("port: %s\n", ibv_port_state_str(attr.state));
+  for (int count = 0; count < 2; count++) {
+    CHECK(next_event(SECONDS_MAX * 1000));
+    CHECK(ibv_query_port(context, 1, &attr) == 0);
+    printf("port: %s\n", ibv_port_state_str(attr.state));
+    fflush(stdout);
+  }
 }
 
 int main(int count, char **words) {

@@ -14,7 +14,6 @@
 #define PERIOD (1021u * 4096u)
 #define LONGEST (1ul << 31)
 #define SPAN ((LONGEST / PERIOD + 2) * PERIOD)
-#define SECONDS_MAX 60
 #define GUESSES 24
 
 static struct ibv_context *context;
@@ -36,13 +35,6 @@ static uint8_t *repeated(void) {
   return place;
 }
 
-static void fill(uint8_t *bytes, uint32_t seed) {
-  for (size_t at = 0; at < PERIOD; at++) {
-    seed = seed * 1664525u + 1013904223u;
-    bytes[at] = (uint8_t)(seed >> 24);
-  }
-}
-
 static void connect_pair(enum ibv_mtu mtu) {
   for (int side = 0; side < 2; side++) qps[side] = create_qp(pd, plain_init(cq, 4));
   for (int side = 0; side < 2; side++) {
@@ -57,45 +49,20 @@ static void connect_pair(enum ibv_mtu mtu) {
   }
 }
 
-static struct ibv_wc completion(void) {
-  struct ibv_wc wc;
-  for (int tries = 0;; tries++) {
-    int count = ibv_poll_cq(cq, 1, &wc);
-    CHECK(count >= 0);
-    if (count == 1) break;
-    CHECK(tries < SECONDS_MAX * 1000);
-    usleep(1000);
-  }
-  if (wc.status != IBV_WC_SUCCESS) printf("%s: %s\n", title, ibv_wc_status_str(wc.status));
-  CHECK(wc.status == IBV_WC_SUCCESS);
-  return wc;
-}
-
 /* One message, from `from` to `to`. */
 static void transfer(const char *named, enum ibv_wr_opcode opcode, size_t length, struct ibv_mr *from,
                      struct ibv_mr *to) {
   bool send = opcode == IBV_WR_SEND, read = opcode == IBV_WR_RDMA_READ;
   struct ibv_mr *own = read ? to : from, *far = read ? from : to;
-  struct ibv_sge sge = {.addr = (uintptr_t)own->addr, .length = (uint32_t)length, .lkey = own->lkey};
-  struct ibv_send_wr wr = {.sg_list = &sge,
-                           .num_sge = 1,
-                           .opcode = opcode,
-                           .send_flags = IBV_SEND_SIGNALED,
-                           .wr.rdma = {.remote_addr = (uintptr_t)far->addr, .rkey = far->rkey}},
-                     *bad;
   uint8_t *source = from->addr, *target = to->addr;
+  uint32_t seed = (uint32_t)length + (uint32_t)opcode;
   title = named;
-  fill(source, (uint32_t)length + (uint32_t)opcode);
+  fill_random(source, PERIOD, &seed);
   memset(target, 0, PERIOD);
-  if (send) {
-    struct ibv_sge into = {
-        .addr = (uintptr_t)to->addr, .length = (uint32_t)length, .lkey = to->lkey};
-    struct ibv_recv_wr receive = {.sg_list = &into, .num_sge = 1}, *refused;
-    CHECK(ibv_post_recv(qps[1], &receive, &refused) == 0);
-  }
-  CHECK(ibv_post_send(qps[0], &wr, &bad) == 0);
+  if (send) post_recv(qps[1], 0, piece(to, target, length));
+  CHECK(post_send(qps[0], opcode, piece(own, own->addr, length), far->addr, far->rkey) == 0);
   for (int count = 0; count < 1 + send; count++) {
-    struct ibv_wc wc = completion();
+    struct ibv_wc wc = good_completion(cq);
     if (wc.opcode == IBV_WC_RECV) CHECK(wc.byte_len == (uint32_t)length);
   }
   CHECK(length >= PERIOD && memcmp(source, target, PERIOD) == 0);
@@ -111,8 +78,7 @@ static void numbers(void) {
   title = "numbers";
   for (int at = 0; at < GUESSES; at++) {
     made[at] = create_qp(pd, plain_init(cq, 4));
-    CHECK((regions[at] = ibv_reg_mr(pd, memory, sizeof memory,
-                                    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)) != NULL);
+    regions[at] = MADE(ibv_reg_mr(pd, memory, sizeof memory, IBV_ACCESS_REMOTE_READ));
     qpns[at] = made[at]->qp_num;
     keys[at] = regions[at]->rkey;
   }
@@ -135,13 +101,12 @@ int main(int count, char **words) {
   setvbuf(stdout, NULL, _IOLBF, 0);
   CHECK(count == 2);
   context = open_device(words[1]);
-  CHECK((pd = ibv_alloc_pd(context)) != NULL);
-  CHECK((cq = ibv_create_cq(context, 16, NULL, NULL, 0)) != NULL);
+  pd = MADE(ibv_alloc_pd(context));
+  cq = MADE(ibv_create_cq(context, 16, NULL, NULL, 0));
   numbers();
   int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-  struct ibv_mr *source = ibv_reg_mr(pd, repeated(), SPAN, access);
-  struct ibv_mr *target = ibv_reg_mr(pd, repeated(), SPAN, access);
-  CHECK(source != NULL && target != NULL);
+  struct ibv_mr *source = MADE(ibv_reg_mr(pd, repeated(), SPAN, access));
+  struct ibv_mr *target = MADE(ibv_reg_mr(pd, repeated(), SPAN, access));
   static const enum ibv_mtu mtus[] = {IBV_MTU_4096, IBV_MTU_256};
   for (unsigned at = 0; at < 2; at++) {
     size_t length = (at == 0 ? 80ul : 40ul) << 20;

@@ -8,14 +8,12 @@
 #include <stddef.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <time.h>
 
 #include "program.h"
 
 #define POLLS 1000
 /* One in which the thread was interrupted for long does not count. */
 #define ROUNDS 5
-#define SECOND_NS INT64_C(1000000000)
 /* Other work between two polls. */
 #define WORK_NS 20000
 
@@ -41,22 +39,12 @@ static void watch_yields(void) {
   CHECK(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0);
 }
 
-static int64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
-}
-
-static void work_for(int64_t duration) {
-  for (int64_t end = now_ns() + duration; now_ns() < end;) continue;
-}
-
 /* Polls both queues in turn; returns the number of yields. */
 static int poll_in_vain(struct ibv_cq *first, struct ibv_cq *second, int64_t work) {
   int before = yields;
   for (int poll = 0; poll < POLLS; poll++) {
     struct ibv_wc found;
-    if (work > 0) work_for(work);
+    if (work > 0) spin(work);
     CHECK(ibv_poll_cq(poll % 2 == 0 ? first : second, 1, &found) == 0);
   }
   return yields - before;
@@ -66,7 +54,7 @@ static int most_yields(struct ibv_cq *first, struct ibv_cq *second, int64_t work
   int most = 0;
   for (int round = 0; round < ROUNDS; round++) {
     /* The library takes a thread that was away for so long as one that begins. */
-    work_for(25 * SECOND_NS / 1000);
+    spin(25 * SECOND_NS / 1000);
     int count = poll_in_vain(first, second, work);
     if (count > most) most = count;
   }
@@ -76,9 +64,8 @@ static int most_yields(struct ibv_cq *first, struct ibv_cq *second, int64_t work
 int main(int count, char **words) {
   CHECK(count == 2);
   struct ibv_context *context = open_device(words[1]);
-  struct ibv_cq *first = ibv_create_cq(context, 4, NULL, NULL, 0);
-  struct ibv_cq *second = ibv_create_cq(context, 4, NULL, NULL, 0);
-  CHECK(first != NULL && second != NULL);
+  struct ibv_cq *first = MADE(ibv_create_cq(context, 4, NULL, NULL, 0));
+  struct ibv_cq *second = MADE(ibv_create_cq(context, 4, NULL, NULL, 0));
   watch_yields();
   printf("one %d\n", most_yields(first, first, 0));
   printf("two %d\n", most_yields(first, second, 0));
