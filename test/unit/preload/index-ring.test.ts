@@ -10,8 +10,7 @@ const reason = missingFor(NATIVE);
 describe.runIf(reason === '')(`rings with indices, once the daemon is gone${reason}`, () => {
   it('complete every outstanding request once, if there is room', () => {
     const root = repositoryRoot();
-    const folder = temporaryFolder();
-    const program = join(folder, 'probe');
+    const program = join(temporaryFolder(), 'probe');
     const probe = join(root, 'test/unit/preload/probes/index-ring-probe.c');
     const tested = join(root, 'native-bridge/preload/index-ring.c');
     const flags = ['-std=c11', '-Wall', '-Wextra', '-fno-strict-aliasing'];

@@ -62,13 +62,6 @@ static int open_with_agent(void) {
   return fd;
 }
 
-static char *map_pages(size_t count) {
-  char *memory =
-      mmap(NULL, count * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  CHECK(memory != MAP_FAILED);
-  return memory;
-}
-
 static void copies(void) {
   int fd = open_with_agent();
   char *memory = map_pages(3);
@@ -104,8 +97,7 @@ static void out_of_reach(void) {
   CHECK(copy(fd, READ, memory, 1, 0, &sum) == 0 && sum == 4);
   int channel = create_channel(fd);
   push(fd, 1, 1, 21);
-  uint64_t value;
-  CHECK(read(channel, &value, 8) == 8 && value == 21);
+  CHECK(read_completion(channel) == 21);
 }
 
 /* Neither way of access is granted, and the memory is as it was. */
@@ -238,15 +230,9 @@ static void many(void) {
 }
 
 int main(int argc, char **argv) {
-  return run_scenario(argc, argv,
-                      (struct scenario[]){{"copies", copies},
-                                          {"out-of-reach", out_of_reach},
-                                          {"confined", confined},
-                                          {"read-only", read_only},
-                                          {"starting", starting},
-                                          {"lying-handles", lying_handles},
-                                          {"forked", forked},
-                                          {"closed", closed},
-                                          {"many", many},
-                                          {NULL, NULL}});
+  static const struct scenario scenarios[] = {
+      {"copies", copies}, {"out-of-reach", out_of_reach}, {"confined", confined},
+      {"read-only", read_only}, {"starting", starting}, {"lying-handles", lying_handles},
+      {"forked", forked}, {"closed", closed}, {"many", many}, {NULL, NULL}};
+  return run_scenario(argc, argv, scenarios);
 }

@@ -149,11 +149,10 @@ static void bad_addresses(void) {
   int fd = open_device();
   char *page = mmap(NULL, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(page != MAP_FAILED);
-  int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
-  CHECK(manager >= 0);
+  int manager = open_manager();
   /* Commands that cannot be read, or only in part: at the end of a page, and above it. */
-  char *pages = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  CHECK(pages != MAP_FAILED && mprotect(pages + 4096, 4096, PROT_NONE) == 0);
+  char *pages = map_pages(2);
+  CHECK(mprotect(pages + 4096, 4096, PROT_NONE) == 0);
   /* ALLOC_PD, POST_SEND, CREATE_CQ, CREATE_QP, and an extended one. */
   for (const uint32_t *next = (const uint32_t[]){3, 28, 18, 24, 0x80000001u, 0}; *next != 0; next++) {
     memcpy(pages + 4096 - 8, next, 4);
@@ -193,8 +192,7 @@ static void bad_responses(void) {
   int descriptors = count_descriptors();
   CHECK_FAILS(EFAULT, (int)command(fd, 17, pages + 4096, 4, NULL, 0));
   CHECK(count_descriptors() == descriptors);
-  int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
-  CHECK(manager >= 0);
+  int manager = open_manager();
   uint32_t create[8] = {0, 24 | 4 << 16};
   memcpy(&create[4], &bad[0], 8);
   CHECK_FAILS(EFAULT, write(manager, create, sizeof create));
@@ -231,12 +229,17 @@ static void channels(void) {
   create_cq(fd, channel, EBADF);
 }
 
+static void *map_queue(int fd, size_t bytes, uint64_t key) {
+  void *queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)key);
+  CHECK(queue != MAP_FAILED);
+  return queue;
+}
+
 static void queues(void) {
   int fd = open_device();
   int before = count_descriptors();
   /* The played daemon's queue at 0x1000 has two pages that hold their own offset. */
-  uint32_t *queue = mmap(NULL, 5000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0x1000);
-  CHECK(queue != MAP_FAILED);
+  uint32_t *queue = map_queue(fd, 5000, 0x1000);
   CHECK(queue[0] == 0x1000 && queue[1024] == 0x1000 + 4096);
   queue[1] = 0x600d;
   CHECK(count_descriptors() == before);
@@ -246,7 +249,7 @@ static void queues(void) {
   int copy = dup(fd);
   CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, copy, 0x2000) != MAP_FAILED);
   CHECK(ftruncate(fd, 0) == -1 && errno == EPERM);
-  int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
+  int manager = open_manager();
   CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, manager, 0) == MAP_FAILED && errno == ENODEV);
   CHECK(munmap(queue, 5000) == 0);
 }
@@ -266,8 +269,7 @@ static void doorbells(void) {
   CHECK(handle == 5 && key == 0x4000);
   uint32_t bad = 0xffffffff;
   CHECK_FAILS(ENOTCONN, (int)doorbell(fd, handle, &bad));
-  void *queue = mmap(NULL, 4 * 120, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)key);
-  CHECK(queue != MAP_FAILED);
+  void *queue = map_queue(fd, 4 * 120, key);
   CHECK_FAILS(ENOTCONN, (int)doorbell(fd, handle, &bad));
   CHECK(tell(fd, TELL_CONNECTED, 1, 0, 0, 0) == 0);
   /* Two without a round trip; the queue may be unmapped meanwhile. */
@@ -290,12 +292,6 @@ static void post(char *queue, size_t element_bytes, uint32_t slot, uint64_t wr_i
   memcpy(element, &wr_id, 8);
   element[11] = (char)opcode;
   element[8] = (char)flags;
-}
-
-static void *map_queue(int fd, size_t bytes, uint64_t key) {
-  void *queue = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)key);
-  CHECK(queue != MAP_FAILED);
-  return queue;
 }
 
 /* Work that is not completed when the daemon ends; `last_flags` are those of the element that it took
@@ -341,13 +337,9 @@ static void flush_with(uint8_t last_flags) {
   CHECK(completions[4 * 32 + 8] == 0 && completions[5 * 32 + 8] == 0);
 }
 
-static void flushes(void) {
-  flush_with(0);
-}
+static void flushes(void) { flush_with(0); }
 
-static void flushes_last(void) {
-  flush_with(1);
-}
+static void flushes_last(void) { flush_with(1); }
 
 /* The thread that waits for the daemon's end goes with the file, in forked children, too, and its
  * descriptor before the program can count. */
@@ -377,26 +369,14 @@ static void *many_commands(void *argument) {
 
 static void threads(void) {
   int fd = open_device();
-  pthread_t thread[4];
-  for (int index = 0; index < 4; index++)
-    CHECK(pthread_create(&thread[index], NULL, many_commands, &fd) == 0);
-  for (int index = 0; index < 4; index++) CHECK(pthread_join(thread[index], NULL) == 0);
+  run_threads(4, many_commands, &fd);
 }
 
 int main(int argc, char **argv) {
-  return run_scenario(argc, argv,
-                      (struct scenario[]){{"nodes", nodes},
-                                          {"aliases", aliases},
-                                          {"null-paths", null_paths},
-                                          {"commands", commands},
-                                          {"bad-addresses", bad_addresses},
-                                          {"bad-responses", bad_responses},
-                                          {"channels", channels},
-                                          {"queues", queues},
-                                          {"doorbells", doorbells},
-                                          {"flushes", flushes},
-                                          {"flushes-last", flushes_last},
-                                          {"unwatched", unwatched},
-                                          {"threads", threads},
-                                          {NULL, NULL}});
+  static const struct scenario scenarios[] = {
+      {"nodes", nodes}, {"aliases", aliases}, {"null-paths", null_paths}, {"commands", commands},
+      {"bad-addresses", bad_addresses}, {"bad-responses", bad_responses}, {"channels", channels},
+      {"queues", queues}, {"doorbells", doorbells}, {"flushes", flushes},
+      {"flushes-last", flushes_last}, {"unwatched", unwatched}, {"threads", threads}, {NULL, NULL}};
+  return run_scenario(argc, argv, scenarios);
 }

@@ -59,8 +59,7 @@ static void netlink(void) {
 static void bad_netlink(void) {
   int fd = open_netlink();
   CHECK(fd >= 0);
-  char *pages = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  CHECK(pages != MAP_FAILED);
+  char *pages = map_pages(2);
   CHECK(mprotect(pages + 4096, 4096, PROT_NONE) == 0);
   void *bad[] = {pages + 4096, pages + 4096 - 8, NULL, (void *)0x1000, (void *)0xfffffffffffffffcu};
   char bytes[64] = "0123456789abcdefghi";
@@ -236,14 +235,8 @@ static void cost(void) {
 }
 
 int main(int argc, char **argv) {
-  return run_scenario(argc, argv,
-                      (struct scenario[]){{"netlink", netlink},
-                                          {"bad-netlink", bad_netlink},
-                                          {"rsockets", rsockets},
-                                          {"absent", absent},
-                                          {"dies", dies},
-                                          {"lies", lies},
-                                          {"sysfs", sysfs},
-                                          {"cost", cost},
-                                          {NULL, NULL}});
+  static const struct scenario scenarios[] = {
+      {"netlink", netlink}, {"bad-netlink", bad_netlink}, {"rsockets", rsockets},
+      {"absent", absent}, {"dies", dies}, {"lies", lies}, {"sysfs", sysfs}, {"cost", cost}, {NULL, NULL}};
+  return run_scenario(argc, argv, scenarios);
 }

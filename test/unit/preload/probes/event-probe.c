@@ -1,6 +1,4 @@
 /* Event descriptors: completion channels, asynchronous events, rdma_cm events. */
-#include <sys/resource.h>
-
 #include "probe.h"
 
 static int device;
@@ -11,12 +9,6 @@ static void open_all(void) {
   device = open_device();
   async_fd = get_context(device);
   channel = create_channel(device);
-}
-
-static uint64_t read_completion(int fd) {
-  uint64_t value = 0;
-  CHECK(read(fd, &value, sizeof value) == sizeof value);
-  return value;
 }
 
 static void records(void) {
@@ -157,6 +149,13 @@ static void signals_in_commands(void) {
   CHECK(pthread_join(thread, NULL) == 0);
 }
 
+static void expect_cancelled(pthread_t thread) {
+  void *result;
+  sleep_ms(100);
+  CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+  CHECK(result == PTHREAD_CANCELED);
+}
+
 static void *blocked_reader(void *argument) {
   uint64_t value;
   ssize_t length = read(*(int *)argument, &value, sizeof value);
@@ -167,12 +166,8 @@ static void *blocked_reader(void *argument) {
 static void cancelled(void) {
   open_all();
   pthread_t thread;
-  void *result;
   CHECK(pthread_create(&thread, NULL, blocked_reader, &channel) == 0);
-  sleep_ms(100);
-  CHECK(pthread_cancel(thread) == 0);
-  CHECK(pthread_join(thread, &result) == 0);
-  CHECK(result == PTHREAD_CANCELED);
+  expect_cancelled(thread);
   /* Nothing stayed locked or referenced. */
   push(device, 1, 1, 3);
   CHECK(read_completion(channel) == 3);
@@ -180,29 +175,26 @@ static void cancelled(void) {
   CHECK(tell(device, TELL_SLOW, 0, 0, 0, 0) == -1 && errno == EBADF);
 }
 
-struct reader {
-  pthread_t thread;
-  int count;
-};
-
 static void *counting_reader(void *argument) {
-  struct reader *reader = argument;
-  while (read_completion(channel) != 999) reader->count++;
-  return NULL;
+  uintptr_t count = 0;
+  (void)argument;
+  while (read_completion(channel) != 999) count++;
+  return (void *)count;
 }
 
 static void several_readers(void) {
   open_all();
-  struct reader readers[3] = {{.count = 0}};
+  pthread_t readers[3];
   for (int index = 0; index < 3; index++) {
-    CHECK(pthread_create(&readers[index].thread, NULL, counting_reader, &readers[index]) == 0);
+    CHECK(pthread_create(&readers[index], NULL, counting_reader, NULL) == 0);
   }
   for (int round = 0; round < 100; round++) push(device, 1, 1 + (uint32_t)round % 3, 1);
   for (int index = 0; index < 3; index++) push(device, 1, 1, 999);
-  int sum = 0;
+  uintptr_t sum = 0;
   for (int index = 0; index < 3; index++) {
-    CHECK(pthread_join(readers[index].thread, NULL) == 0);
-    sum += readers[index].count;
+    void *count;
+    CHECK(pthread_join(readers[index], &count) == 0);
+    sum += (uintptr_t)count;
   }
   CHECK(sum == 199);
   CHECK(!is_readable(channel));
@@ -211,10 +203,7 @@ static void several_readers(void) {
 /* The program has as many descriptors as it may. */
 static void crowded(void) {
   device = open_device();
-  struct rlimit limit;
-  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  limit.rlim_cur = 64;
-  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit_descriptors(64);
   int last = -1;
   for (int fd = 0; fd >= 0; fd = open("/dev/null", O_RDONLY)) last = fd;
   CHECK(errno == EMFILE);
@@ -249,8 +238,7 @@ static void *event_reader(void *argument) {
 }
 
 static void cm_events(void) {
-  manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
-  CHECK(manager >= 0);
+  manager = open_manager();
   uint64_t event[42];
   /* CREATE_ID: the program's identifier precedes the response pointer. */
   uint32_t id = ~0u;
@@ -294,8 +282,7 @@ static void cm_event(uint32_t uid, uint32_t type) {
 
 /* Ids that are connected when the daemon ends lose their device, and are disconnected. */
 static void cm_disconnects(void) {
-  manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
-  CHECK(manager >= 0);
+  manager = open_manager();
   uint64_t event[42];
   uint32_t reported;
   for (uint32_t uid = 1; uid <= 300; uid++) cm_event(uid, 9);
@@ -323,20 +310,17 @@ static void *cancelled_event_reader(void *argument) {
 }
 
 static void cm_cancelled(void) {
-  manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  manager = open_manager();
   pthread_t thread;
-  void *result;
   CHECK(pthread_create(&thread, NULL, cancelled_event_reader, NULL) == 0);
-  sleep_ms(100);
-  CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
-  CHECK(result == PTHREAD_CANCELED);
+  expect_cancelled(thread);
   CHECK(cm_command(TELL_SLOW, NULL, 0, (uint32_t[5]){0}, 5) == 36);
   CHECK(close(manager) == 0);
 }
 
 static void cm_arguments(void) {
-  int first = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
-  manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  int first = open_manager();
+  manager = open_manager();
   /* SET_OPTION: a pointer leads to the value. */
   uint32_t value = 0x11223344;
   uint32_t option[8] = {14, 24, 0, 0, 1, 0, 2, sizeof value};
@@ -361,20 +345,12 @@ static void cm_arguments(void) {
 }
 
 int main(int argc, char **argv) {
-  return run_scenario(argc, argv,
-                      (struct scenario[]){{"records", records},
-                                          {"waiting", waiting},
-                                          {"duplicates", duplicates},
-                                          {"epolled", epolled},
-                                          {"purged", purged},
-                                          {"signals", signals},
-                                          {"signals-in-commands", signals_in_commands},
-                                          {"cancelled", cancelled},
-                                          {"several-readers", several_readers},
-                                          {"crowded", crowded},
-                                          {"cm-events", cm_events},
-                                          {"cm-cancelled", cm_cancelled},
-                                          {"cm-arguments", cm_arguments},
-                                          {"cm-disconnects", cm_disconnects},
-                                          {NULL, NULL}});
+  static const struct scenario scenarios[] = {
+      {"records", records}, {"waiting", waiting}, {"duplicates", duplicates},
+      {"epolled", epolled}, {"purged", purged}, {"signals", signals},
+      {"signals-in-commands", signals_in_commands}, {"cancelled", cancelled},
+      {"several-readers", several_readers}, {"crowded", crowded}, {"cm-events", cm_events},
+      {"cm-cancelled", cm_cancelled}, {"cm-arguments", cm_arguments},
+      {"cm-disconnects", cm_disconnects}, {NULL, NULL}};
+  return run_scenario(argc, argv, scenarios);
 }

@@ -17,6 +17,7 @@
 #include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -67,6 +68,12 @@ enum told {
 
 static inline int open_device(void) {
   int fd = open("/dev/infiniband/uverbs0", O_RDWR | O_CLOEXEC);
+  CHECK(fd >= 0);
+  return fd;
+}
+
+static inline int open_manager(void) {
+  int fd = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
   CHECK(fd >= 0);
   return fd;
 }
@@ -125,6 +132,13 @@ static inline void alloc_pd(int fd) {
   CHECK(handle[1] == 0xa5a5a5a5);
 }
 
+/* The next record of a completion channel. */
+static inline uint64_t read_completion(int fd) {
+  uint64_t value = 0;
+  CHECK(read(fd, &value, sizeof value) == sizeof value);
+  return value;
+}
+
 static inline void set_nonblocking(int fd, bool on) {
   int flags = fcntl(fd, F_GETFL);
   CHECK(flags >= 0);
@@ -156,6 +170,30 @@ static inline void check_child(pid_t child) {
   CHECK(child > 0);
   CHECK(waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+static inline void limit_descriptors(rlim_t count) {
+  struct rlimit limit;
+  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit.rlim_cur = count;
+  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
+/* Runs several threads to their end. */
+static inline void run_threads(int count, void *(*run)(void *), void *argument) {
+  pthread_t threads[8];
+  for (int index = 0; index < count; index++) {
+    CHECK(pthread_create(&threads[index], NULL, run, argument) == 0);
+  }
+  for (int index = 0; index < count; index++) CHECK(pthread_join(threads[index], NULL) == 0);
+}
+
+/* Anonymous pages to read and write. */
+static inline char *map_pages(size_t count) {
+  char *memory =
+      mmap(NULL, count * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  CHECK(memory != MAP_FAILED);
+  return memory;
 }
 
 /* Descriptors of this process. */

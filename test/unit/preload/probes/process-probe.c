@@ -1,6 +1,4 @@
 /* Descriptors and processes: close, fork, vfork, exec, and numbers that are used again. */
-#include <sys/resource.h>
-
 #include "probe.h"
 
 static void forked(void) {
@@ -14,8 +12,7 @@ static void forked(void) {
     CHECK(count_descriptors() == before);
     for (int round = 0; round < 50; round++) alloc_pd(fd);
     push(fd, 1, 1, 21);
-    uint64_t value;
-    CHECK(read(channel, &value, 8) == 8 && value == 21);
+    CHECK(read_completion(channel) == 21);
     CHECK(close(channel) == 0 && close(events) == 0 && close(fd) == 0);
     /* Only the program's initial descriptors are left. */
     CHECK(count_descriptors() == initial_descriptors);
@@ -24,27 +21,22 @@ static void forked(void) {
   for (int round = 0; round < 50; round++) alloc_pd(fd);
   check_child(child);
   push(fd, 1, 1, 22);
-  uint64_t value;
-  CHECK(read(channel, &value, 8) == 8 && value == 22);
+  CHECK(read_completion(channel) == 22);
   CHECK(count_descriptors() == before);
 }
 
-static void grandchildren(void) {
-  int fd = open_device();
-  pid_t child = fork();
+/* A child, and so on. */
+static void fork_and_allocate(int fd, int generations) {
+  pid_t child = generations == 0 ? -1 : fork();
   if (child == 0) {
-    pid_t grandchild = fork();
-    if (grandchild == 0) {
-      alloc_pd(fd);
-      _exit(0);
-    }
-    check_child(grandchild);
-    alloc_pd(fd);
+    fork_and_allocate(fd, generations - 1);
     _exit(0);
   }
-  check_child(child);
+  if (child > 0) check_child(child);
   alloc_pd(fd);
 }
+
+static void grandchildren(void) { fork_and_allocate(open_device(), 2); }
 
 /* A child that has not used the device keeps it open when its parent closes it; so does a grandchild
  * when the child is gone. */
@@ -96,14 +88,14 @@ static void forked_while_busy(void) {
 }
 
 static void forked_manager(void) {
-  int manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  int manager = open_manager();
   uint32_t slow[9] = {TELL_SLOW, 28};
   CHECK(write(manager, slow, sizeof slow) == sizeof slow);
   pid_t child = fork();
   if (child == 0) {
     CHECK_FAILS(EACCES, (int)write(manager, slow, sizeof slow));
     CHECK_FAILS(EACCES, (int)write(manager, slow, 1));
-    manager = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+    manager = open_manager();
     CHECK(write(manager, slow, sizeof slow) == sizeof slow);
     _exit(0);
   }
@@ -167,8 +159,7 @@ static void vforked(void) {
   check_child(child);
   alloc_pd(fd);
   push(fd, 1, 1, 5);
-  uint64_t value;
-  CHECK(read(channel, &value, 8) == 8 && value == 5);
+  CHECK(read_completion(channel) == 5);
 }
 
 /* A process made past fork(): its copy of the connection is its parent's. */
@@ -229,6 +220,13 @@ static void closed(void) {
   }
 }
 
+/* The first number of the shim's own descriptors. */
+static int hidden_first(void) {
+  struct rlimit limit;
+  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+  return limit.rlim_cur >= 2048 ? 1024 : (int)limit.rlim_cur / 2;
+}
+
 /* The shim's own descriptors of this process, which no call of the program made. */
 static int find_hidden(int above) {
   for (int fd = above + 1; fd < 4096; fd++) {
@@ -241,9 +239,7 @@ static void hidden(void) {
   int fd = open_device();
   int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
   CHECK(fd < 16 && manager < 512);
-  struct rlimit limit;
-  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  int found = find_hidden(limit.rlim_cur >= 2048 ? 1023 : (int)limit.rlim_cur / 2 - 1);
+  int found = find_hidden(hidden_first() - 1);
   CHECK(found > 0);
   /* The program does not own it. */
   char byte = 0;
@@ -273,10 +269,7 @@ static void numbers(void) {
   CHECK(fcntl(manager, F_GETFD) == FD_CLOEXEC);
   CHECK(close(manager) == 0);
   CHECK(count_descriptors() == initial_descriptors);
-  struct rlimit limit;
-  CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  limit.rlim_cur = 32;
-  CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+  limit_descriptors(32);
   manager = open("/dev/infiniband/rdma_cm", O_RDWR);
   CHECK(manager >= 16 && manager < 32);
   int taken = manager;
@@ -300,8 +293,7 @@ static void ranges(void) {
   CHECK_FAILS(EBADF, fcntl(pipes[0], F_GETFD));
   alloc_pd(fd);
   push(fd, 1, 1, 6);
-  uint64_t value;
-  CHECK(read(channel, &value, 8) == 8 && value == 6);
+  CHECK(read_completion(channel) == 6);
   CHECK(close_range(3, ~0u, CLOSE_RANGE_CLOEXEC) == 0);
   alloc_pd(fd);
   CHECK(close_range((unsigned)manager, (unsigned)manager, 0) == 0);
@@ -309,7 +301,7 @@ static void ranges(void) {
   alloc_pd(fd);
   closefrom(3);
   CHECK(count_descriptors() == 3);
-  CHECK_FAILS(EBADF, write(fd, &value, 8));
+  CHECK_FAILS(EBADF, write(fd, &pipes, sizeof pipes));
   alloc_pd(open_device());
 }
 
@@ -344,19 +336,14 @@ static void *churn(void *argument) {
 }
 
 static void churned(void) {
-  pthread_t threads[4];
-  for (int index = 0; index < 4; index++)
-    CHECK(pthread_create(&threads[index], NULL, churn, NULL) == 0);
-  for (int index = 0; index < 4; index++) CHECK(pthread_join(threads[index], NULL) == 0);
+  run_threads(4, churn, NULL);
   CHECK(count_descriptors() == initial_descriptors);
 }
 
 /* Takes the numbers of the shim's own descriptors, as they come and go in another thread. */
 static void *take_numbers(void *argument) {
-  int pipes[2];
-  struct rlimit limit;
-  CHECK(pipe(pipes) == 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0);
-  int first = limit.rlim_cur >= 2048 ? 1024 : (int)limit.rlim_cur / 2;
+  int pipes[2], first = hidden_first();
+  CHECK(pipe(pipes) == 0);
   while (!stop) {
     for (int number = first; number < first + 8; number++) {
       if (syscall(SYS_fcntl, number, F_GETFD) < 0) continue;
@@ -386,23 +373,12 @@ static void moved_while_closed(void) {
 }
 
 int main(int argc, char **argv) {
-  return run_scenario(argc, argv,
-                      (struct scenario[]){{"forked", forked},
-                                          {"grandchildren", grandchildren},
-                                          {"outlived", outlived},
-                                          {"forked-while-busy", forked_while_busy},
-                                          {"forked-manager", forked_manager},
-                                          {"inherited", inherited},
-                                          {"vforked", vforked},
-                                          {"cloned", cloned},
-                                          {"executed", executed},
-                                          {"after-exec", after_exec},
-                                          {"closed", closed},
-                                          {"hidden", hidden},
-                                          {"numbers", numbers},
-                                          {"ranges", ranges},
-                                          {"reused", reused},
-                                          {"churned", churned},
-                                          {"moved-while-closed", moved_while_closed},
-                                          {NULL, NULL}});
+  static const struct scenario scenarios[] = {
+      {"forked", forked}, {"grandchildren", grandchildren}, {"outlived", outlived},
+      {"forked-while-busy", forked_while_busy}, {"forked-manager", forked_manager},
+      {"inherited", inherited}, {"vforked", vforked}, {"cloned", cloned}, {"executed", executed},
+      {"after-exec", after_exec}, {"closed", closed}, {"hidden", hidden}, {"numbers", numbers},
+      {"ranges", ranges}, {"reused", reused}, {"churned", churned},
+      {"moved-while-closed", moved_while_closed}, {NULL, NULL}};
+  return run_scenario(argc, argv, scenarios);
 }
