@@ -30,11 +30,9 @@ interface BatchReport {
   readonly finding: Finding | undefined;
 }
 
-/** Choices of a batch. */
 interface BatchOptions {
   /** Default: those of the target. */
   readonly inputs?: number;
-  /** Called with each input. */
   readonly onInput?: (draws: Draws, input: number) => void;
   /** Inputs whose draws are recorded. Default: none. */
   readonly recorded?: (input: number) => boolean;
@@ -47,7 +45,6 @@ export function inputName({ target, seed, input }: InputName): string {
   return input < 0 ? `${target}:${seed}` : `${target}:${seed}:${input}`;
 }
 
-/** The command that replays an input. */
 export function replayCommand(name: InputName): string {
   return `npm run fuzz -- --replay ${inputName(name)}`;
 }

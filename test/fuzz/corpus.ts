@@ -14,7 +14,6 @@ export function repositoryRoot(): string {
 /** Folders of recordings: siw's TCP connections, rxe's packets. */
 const RECORDINGS = ['test/interop/captures', 'test/vectors/roce'];
 
-/** Recordings of at most `mostBytes`, by name. */
 export function recordings(mostBytes: number): ReadonlyMap<string, Uint8Array> {
   const found = new Map<string, Uint8Array>();
   for (const name of RECORDINGS) {

@@ -14,7 +14,6 @@ const FRESH_EVERY = 4;
 /** Inputs that share a state. */
 const STATE_INPUTS = 200;
 
-/** Options of a run. */
 interface CoverageOptions {
   readonly targets: readonly FuzzTarget[];
   readonly inputs: number;

@@ -137,7 +137,6 @@ export class Device {
   }
 }
 
-/** Memory of a ring. */
 export function newRing(bytes: number): Uint8Array {
   return new Uint8Array(new ArrayBuffer(Math.ceil(bytes / 8) * 8), 0, bytes);
 }

@@ -309,5 +309,4 @@ export const REQUESTS: {
   cmDisconnect: (know) => ({ id: know.handle('id') }),
 };
 
-/** Names of all commands. */
 export const COMMAND_NAMES = Object.keys(REQUESTS) as CommandName[];

@@ -20,7 +20,6 @@ const LEAST_SHARE = 0.001;
 /** Findings after which a target gets no more inputs. */
 const FINDINGS_PER_TARGET = 3;
 
-/** Options of a run. */
 interface LongRunOptions {
   readonly targets: readonly FuzzTarget[];
   readonly inputs: number;
@@ -29,10 +28,8 @@ interface LongRunOptions {
   readonly print: (line: string) => void;
 }
 
-/** Progress of one target. */
 export interface TargetTally {
   readonly target: FuzzTarget;
-  /** Number of its batches in this run. */
   readonly batches: number;
   assigned: number;
   doneBatches: number;
@@ -75,7 +72,6 @@ export function shareInputs(targets: readonly FuzzTarget[], inputs: number): Tar
   });
 }
 
-/** See the module's comment. */
 export class LongRun {
   readonly tallies: readonly TargetTally[];
   readonly #options: LongRunOptions;

@@ -20,7 +20,6 @@ const USAGE = `usage: npm run fuzz -- [--inputs N] [--targets NAME,...] [--seed 
        npm run fuzz -- --replay TARGET:SEED[:INPUT] | FILE
        npm run fuzz -- --list`;
 
-/** A saved failing input. */
 interface SavedInput extends Finding {
   /** Draws of a small input that fails on its own; absent if it needs earlier inputs. */
   readonly tape?: readonly number[];
@@ -112,7 +111,6 @@ function printFinding(finding: Finding | undefined): boolean {
   return finding !== undefined;
 }
 
-/** A line for each target. */
 function tallyLines(tallies: readonly TargetTally[]): string[] {
   return tallies.map(({ target, inputs, busyMs, slowestMs, outcomes, findings }) => {
     const rate = busyMs === 0 ? 0 : (inputs / busyMs) * 1000;

@@ -19,12 +19,10 @@ export interface UnitReport {
   readonly finding: Finding | undefined;
 }
 
-/** From the run to a worker. */
 export type ToWorker =
   | { readonly type: 'unit'; readonly unit: Unit; readonly runSeed: number }
   | { readonly type: 'end' };
 
-/** From a worker to the run. */
 export type FromWorker =
   | {
       readonly type: 'alive';

@@ -17,7 +17,6 @@ import { ipcSocket, wireSocket } from './targets/sockets.ts';
 import { wireFpdu, wireHeader, wireStartup } from './targets/wire-codecs.ts';
 import { wireStream } from './targets/wire-stream.ts';
 
-/** All targets. */
 export const TARGETS: readonly FuzzTarget[] = [
   wireHeader,
   wireStartup,

@@ -26,7 +26,6 @@ export interface ProcessLook {
   readonly asleep: boolean;
 }
 
-/** See the module's comment. */
 export class SilenceWatch {
   #messageMs = 0;
   /** Processor time used until then, and at the last look. */

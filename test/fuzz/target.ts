@@ -40,15 +40,31 @@ export function claim(condition: boolean, text: string): asserts condition {
   if (!condition) throw new Error(text);
 }
 
-/** Replaces a method of a class, for canaries. Returns a function that restores it. */
+/** A function in place of a method, with the original as its first argument. */
+type Replacement<T, Method> = Method extends (...given: infer Given) => infer Result
+  ? (this: T, original: (...given: Given) => Result, ...given: Given) => Result
+  : never;
+
+/** Replaces a method of a class. Returns a function that restores it. */
 export function patch<T extends object, K extends keyof T>(
   prototype: T,
   method: K,
-  make: (original: T[K]) => T[K],
+  replacement: Replacement<T, T[K]>,
 ): () => void {
   const original = prototype[method];
-  prototype[method] = make(original);
+  prototype[method] = function (this: T, ...given: unknown[]) {
+    const call = (...more: unknown[]) => Reflect.apply(original as never, this, more);
+    return Reflect.apply(replacement as never, this, [call, ...given]);
+  } as T[K];
   return () => {
     prototype[method] = original;
   };
+}
+
+/** A canary that replaces a method of a class. */
+export function canary<T extends object, K extends keyof T>(
+  inputs: number,
+  ...replaced: [prototype: T, method: K, replacement: Replacement<T, T[K]>]
+): Canary {
+  return { inputs, plant: () => patch(...replaced) };
 }

@@ -20,7 +20,6 @@ function emitPlace(target: string, seed: number): Uint8Array {
   return Buffer.from(`${target}:${seed}`.padEnd(PLACE_BYTES, ' '), 'latin1');
 }
 
-/** The seed of a batch of a run. */
 function batchSeed(runSeed: number, target: string, batch: number): number {
   return hash32(target, runSeed, batch);
 }

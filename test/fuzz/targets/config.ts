@@ -17,7 +17,7 @@ import { CommandFailure, failureText } from '#daemon/console/failure';
 import { parseDaemonConfig } from '#daemon/main/config';
 import type { Draws } from '#test/support/draws';
 import { mutated } from '#test/support/mutate';
-import { claim, type FuzzTarget, type Outcome, patch } from '../target.ts';
+import { canary, claim, type FuzzTarget, type Outcome } from '../target.ts';
 
 const WORDS = [
   'a=127.0.0.1,127.0.0.2',
@@ -129,27 +129,17 @@ function refusedOrDone(parse: () => unknown): Outcome {
   }
 }
 
-/** See the module's comment. */
 export const configText: FuzzTarget = {
   name: 'config-text',
   about: 'configuration files and words of the command line',
   batchInputs: 10_000,
   weight: 20_000,
   smokeInputs: 6_000,
-  canary: {
-    // An address parser that throws an untyped error.
-    plant: () =>
-      patch(
-        String.prototype,
-        'split',
-        (split) =>
-          function (this: string, ...given: unknown[]) {
-            if (given[0] === '%' && this.startsWith(':')) throw new RangeError('planted');
-            return Reflect.apply(split, this, given);
-          } as typeof split,
-      ),
-    inputs: 20_000,
-  },
+  // An address parser that throws an untyped error.
+  canary: canary(20_000, String.prototype, 'split', function (split, separator, limit) {
+    if (String(separator) === '%' && this.startsWith(':')) throw new RangeError('planted');
+    return split(separator, limit);
+  }),
   open: () => ({
     run(draws) {
       if (draws.oneIn(2)) {

@@ -168,15 +168,10 @@ class HttpDaemon {
 
   static async start(): Promise<HttpDaemon> {
     const servers: NetServer[] = [];
-    const restore = patch(
-      NetServer.prototype,
-      'listen',
-      (listen) =>
-        function (this: NetServer, ...given: unknown[]) {
-          servers.push(this);
-          return Reflect.apply(listen, this, given);
-        } as typeof listen,
-    );
+    const restore = patch(NetServer.prototype, 'listen', function (listen, ...given) {
+      servers.push(this);
+      return listen(...given);
+    });
     try {
       const rig = await DaemonRig.start({
         devices: [{ name: 'fuzzed', addresses: ['127.0.0.1'] }],
@@ -284,15 +279,9 @@ function nextTurn(): Promise<void> {
 /** A guard that admits everyone. */
 function letAllIn(): () => void {
   type Serving = { readonly listen: typeof HttpServer.listen };
-  return patch(
-    HttpServer as Serving as { listen: typeof HttpServer.listen },
-    'listen',
-    (listen) => {
-      return (options) => {
-        const policy = { ...options.policy, token: undefined };
-        return Reflect.apply(listen, HttpServer, [{ ...options, policy }]);
-      };
-    },
+  const server = HttpServer as Serving as { listen: typeof HttpServer.listen };
+  return patch(server, 'listen', (listen, options) =>
+    listen({ ...options, policy: { ...options.policy, token: undefined } }),
   );
 }
 

@@ -32,7 +32,7 @@ import {
   REQUESTS,
 } from '../ipc-commands.ts';
 import { GuardedMemory, OWN_ADDRESS, OWN_BYTES, Victim } from '../ipc-victim.ts';
-import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
+import { canary, claim, type FuzzState, type FuzzTarget, type Outcome } from '../target.ts';
 
 /** Small quotas, which also reach refusals for lack of room. */
 const QUOTAS: ClientQuotas = {
@@ -167,21 +167,21 @@ class Hostile implements Knowledge {
     return 'opened';
   }
 
+  /** A protection domain with memory, and a completion queue. */
+  #resources(name: string | undefined, access: number): { pd: number; cq: number } {
+    const { context } = this.#do('openDevice', { name });
+    const { pd } = this.#do('allocPD', { context });
+    const { cq } = this.#do('createCQ', { context, cqe: 64, channel: undefined });
+    const source = { kind: 'process', address: OWN_ADDRESS } as const;
+    const rest = { address: undefined, iova: undefined, access, key: undefined };
+    this.#do('regMR', { pd, source, lengthBytes: OWN_BYTES, ...rest });
+    return { pd, cq };
+  }
+
   /** Connects two queue pairs of the client, so rings and endings meet live streams. */
   async #connectPair(): Promise<Outcome> {
     try {
-      const { context } = this.#do('openDevice', { name: undefined });
-      const { pd } = this.#do('allocPD', { context });
-      const { cq } = this.#do('createCQ', { context, cqe: 64, channel: undefined });
-      this.#do('regMR', {
-        pd,
-        source: { kind: 'process', address: OWN_ADDRESS },
-        lengthBytes: OWN_BYTES,
-        address: undefined,
-        iova: undefined,
-        access: 15,
-        key: undefined,
-      });
+      const { pd, cq } = this.#resources(undefined, 15);
       const [active, passive] = [this.#newQP(pd, cq), this.#newQP(pd, cq)];
       const address = { address: '127.0.0.1', port: 0 };
       const listener = this.#do('cmCreateId', {});
@@ -207,18 +207,7 @@ class Hostile implements Knowledge {
   /** Connects two queue pairs of the RoCE device, or makes them ready for datagrams. */
   #connectRoce(): Outcome {
     try {
-      const { context } = this.#do('openDevice', { name: 'roce' });
-      const { pd } = this.#do('allocPD', { context });
-      const { cq } = this.#do('createCQ', { context, cqe: 64, channel: undefined });
-      this.#do('regMR', {
-        pd,
-        source: { kind: 'process', address: OWN_ADDRESS },
-        lengthBytes: OWN_BYTES,
-        address: undefined,
-        iova: undefined,
-        access: 31,
-        key: undefined,
-      });
+      const { pd, cq } = this.#resources('roce', 31);
       this.#do('createAH', { pd, attributes: ROCE_ADDRESS });
       const type = this.draws.pick([QPType.rc, QPType.uc, QPType.ud]);
       const [left, right] = [this.#newQP(pd, cq, type), this.#newQP(pd, cq, type)];
@@ -480,25 +469,15 @@ class CommandState implements FuzzState {
   }
 }
 
-/** See the module's comment. */
 export const ipcCommand: FuzzTarget = {
   name: 'ipc-command',
   about: 'hostile commands, rings and sudden ends of clients beside a victim, over a real host',
   batchInputs: 4_000,
   weight: 8_000,
   smokeInputs: 6_000,
-  canary: {
-    // Quotas that are not credited when a buffer is freed.
-    plant: () =>
-      patch(
-        QuotaLedger.prototype,
-        'give',
-        (give) =>
-          function (this: QuotaLedger, ...given) {
-            if (given[0] !== 'sharedBytes' || given[1] % 2048 !== 0) give.apply(this, given);
-          },
-      ),
-    inputs: 4_000,
-  },
+  // Quotas that are not credited when a buffer is freed.
+  canary: canary(4_000, QuotaLedger.prototype, 'give', (give, ...given) => {
+    if (given[0] !== 'sharedBytes' || given[1] % 2048 !== 0) give(...given);
+  }),
   open: () => new CommandState(),
 };

@@ -21,7 +21,7 @@ import type { Draws } from '#test/support/draws';
 import { hexOf } from '#test/support/hex';
 import { inPieces, join, mutated, rearranged } from '#test/support/mutate';
 import { LIFE } from '../ipc-commands.ts';
-import { claim, type FuzzTarget, patch } from '../target.ts';
+import { canary, claim, type FuzzTarget } from '../target.ts';
 
 const values = LIFE.map((value) => encodeValue(value));
 const frames = values.map((value, index) => emitFrame(FrameType.request, index, value));
@@ -34,14 +34,10 @@ export const ipcValue: FuzzTarget = {
   batchInputs: 20_000,
   weight: 25_000,
   smokeInputs: 12_000,
-  canary: {
-    // A decoder that throws an untyped error.
-    plant: () =>
-      patch(DataView.prototype, 'getFloat64', () => () => {
-        throw new RangeError('planted');
-      }),
-    inputs: 20_000,
-  },
+  // A decoder that throws an untyped error.
+  canary: canary(20_000, DataView.prototype, 'getFloat64', () => {
+    throw new RangeError('planted');
+  }),
   open: () => ({
     run(draws) {
       const input = mutated(draws.pick(values), values, draws, draws.below(4));
@@ -102,19 +98,10 @@ export const ipcFrame: FuzzTarget = {
   batchInputs: 20_000,
   weight: 30_000,
   smokeInputs: 10_000,
-  canary: {
-    // A reader that loses a piece.
-    plant: () =>
-      patch(
-        IpcFrameReader.prototype,
-        'push',
-        (push) =>
-          function (this: IpcFrameReader, bytes) {
-            return bytes.length === 3 ? 3 : push.call(this, bytes);
-          },
-      ),
-    inputs: 5_000,
-  },
+  // A reader that loses a piece.
+  canary: canary(5_000, IpcFrameReader.prototype, 'push', (push, bytes) =>
+    bytes.length === 3 ? 3 : push(bytes),
+  ),
   open: () => ({
     run(draws) {
       const list = rearranged(frames.slice(0, draws.below(8)), [...frames, ...hellos], draws);

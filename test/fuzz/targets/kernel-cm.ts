@@ -8,7 +8,7 @@ import { mutated } from '#test/support/mutate';
 import { cmCommands, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
 import { UverbsRig } from '#test/support/uverbs-rig';
 import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
-import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
+import { canary, claim, type FuzzState, type FuzzTarget, type Outcome } from '../target.ts';
 
 /** `RDMA_CM_EVENT_CONNECT_REQUEST` and `RDMA_CM_EVENT_CONNECT_RESPONSE`. */
 const CONNECT_REQUEST = 4;
@@ -219,19 +219,10 @@ export const kernelCm: FuzzTarget = {
   batchInputs: 3_000,
   weight: 8_000,
   smokeInputs: 4_000,
-  canary: {
-    // Ids that stay charged to the quota.
-    plant: () =>
-      patch(
-        QuotaLedger.prototype,
-        'note',
-        (note) =>
-          function (this: QuotaLedger, kind, change) {
-            if (kind !== 'id' || change > 0) note.call(this, kind, change);
-          },
-      ),
-    inputs: 200,
-  },
+  // Ids that stay charged to the quota.
+  canary: canary(200, QuotaLedger.prototype, 'note', (note, kind, change) => {
+    if (kind !== 'id' || change > 0) note(kind, change);
+  }),
   open: () => new CmState('iwarp'),
 };
 

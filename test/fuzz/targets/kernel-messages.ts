@@ -9,7 +9,7 @@ import { bytesOf, concat, hexOf } from '#test/support/hex';
 import { inPieces, join, mutated, rearranged } from '#test/support/mutate';
 import { netlinkDatagrams } from '#test/support/netlink-answers';
 import { le } from '#test/support/uverbs-rig';
-import { claim, type FuzzTarget, patch } from '../target.ts';
+import { canary, claim, type FuzzTarget } from '../target.ts';
 import { CM_CORPUS } from './kernel-cm.ts';
 import { VERBS_CORPUS } from './kernel-verbs.ts';
 
@@ -49,20 +49,11 @@ export const kernelNetlink: FuzzTarget = {
   batchInputs: 20_000,
   weight: 60_000,
   smokeInputs: 15_000,
-  canary: {
-    plant: () =>
-      patch(
-        DataView.prototype,
-        'getUint16',
-        (get) =>
-          function (this: DataView, at, isLittle) {
-            const value = get.call(this, at, isLittle);
-            if (value === 0x0102) throw new RangeError('planted');
-            return value;
-          },
-      ),
-    inputs: 50_000,
-  },
+  canary: canary(50_000, DataView.prototype, 'getUint16', (get, at, isLittle) => {
+    const value = get(at, isLittle);
+    if (value === 0x0102) throw new RangeError('planted');
+    return value;
+  }),
   open() {
     const host = new RnicHost({
       system: hostSystem(),
@@ -95,18 +86,9 @@ export const kernelFrame: FuzzTarget = {
   batchInputs: 20_000,
   weight: 40_000,
   smokeInputs: 10_000,
-  canary: {
-    plant: () =>
-      patch(
-        RequestReader.prototype,
-        'push',
-        (push) =>
-          function (this: RequestReader, bytes) {
-            return bytes.length !== 3 ? push.call(this, bytes) : bytes.length;
-          },
-      ),
-    inputs: 5_000,
-  },
+  canary: canary(5_000, RequestReader.prototype, 'push', (push, bytes) =>
+    bytes.length === 3 ? 3 : push(bytes),
+  ),
   open: () => ({
     run(draws) {
       const frames = draws

@@ -15,7 +15,6 @@ import { KEPT_RINGS, VerbsState, type VerbsWorld } from './kernel-verbs.ts';
 /** Memory of this process that a hostile program may register; writes to it are harmless. */
 const OWN = new Uint8Array(65_536);
 const OWN_START = addressOf(OWN);
-/** The own address, as a GID. */
 const OWN_GID = '00*10 ffff 7f000001';
 /** Where commands have the handles of objects, and numbers such as sizes. */
 const HEADER_BYTES = 8;

@@ -16,7 +16,9 @@ import { mutated, scribble } from '#test/support/mutate';
 import { SELF } from '#test/support/own-process';
 import { commands, le, RINGS, request, UverbsRig } from '#test/support/uverbs-rig';
 import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
-import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
+import { canary, claim, type FuzzState, type FuzzTarget, type Outcome } from '../target.ts';
+
+const { child, doorbell, rings, write } = ShimOp;
 
 /** Average number of inputs until a file is closed and reopened. */
 const LIFE_INPUTS = 300;
@@ -181,7 +183,7 @@ export class VerbsState implements FuzzState {
     const file = this.#rig.openFile(this.#numbers++);
     this.#rig.server.memories.hold(SELF, file);
     this.#meddle(file);
-    for (const payload of this.#world.start) this.#execute(file, ShimOp.write, payload, 0);
+    for (const payload of this.#world.start) this.#execute(file, write, payload, 0);
     return file;
   }
 
@@ -224,8 +226,8 @@ export class VerbsState implements FuzzState {
     if (kind < 12) return this.#map(file, draws);
     if (kind < 15) return this.#ring(file, draws);
     const op = draws.oneIn(4) ? draws.below(10) : draws.pick(Object.values(ShimOp));
-    if (op === ShimOp.rings) return this.#map(file, draws);
-    const payload = op === ShimOp.child ? bytesOf(le(draws.word())) : draws.bytes(draws.below(12));
+    if (op === rings) return this.#map(file, draws);
+    const payload = op === child ? bytesOf(le(draws.word())) : draws.bytes(draws.below(12));
     if (draws.recording) draws.show(`op ${op} ${hexOf(payload)}`);
     return this.#execute(file, op, payload, handle(draws));
   }
@@ -233,7 +235,7 @@ export class VerbsState implements FuzzState {
   #write(file: UverbsFile, payload: Uint8Array, draws: Draws): Outcome {
     if (draws.recording) draws.show(`write ${hexOf(payload)}`);
     this.#draws = draws;
-    const outcome = this.#execute(file, ShimOp.write, payload, 0);
+    const outcome = this.#execute(file, write, payload, 0);
     this.#draws = undefined;
     return outcome;
   }
@@ -255,11 +257,7 @@ export class VerbsState implements FuzzState {
   #map(file: UverbsFile, draws: Draws): Outcome {
     const [key, bytes] = this.#world.ringAt(draws);
     if (draws.recording) draws.show(`map ${key} ${bytes}`);
-    const reply = file.execute(request(ShimOp.rings), {
-      credentials: SELF,
-      ownPid: true,
-      isOpener: true,
-    });
+    const reply = file.execute(request(rings), { credentials: SELF, ownPid: true, isOpener: true });
     let outcome: Outcome = 'refused';
     reply.attach?.((descriptor) => {
       const memory = mapped(descriptor, key, Number(bytes));
@@ -278,7 +276,7 @@ export class VerbsState implements FuzzState {
       this.#world.scribbleRing(ring.view, draws);
       if (draws.recording) draws.show(`ring ${hexOf(ring.view.subarray(0, 2 * SQE_BYTES))}`);
     }
-    return this.#execute(file, ShimOp.doorbell, NO_BYTES, handle(draws));
+    return this.#execute(file, doorbell, NO_BYTES, handle(draws));
   }
 }
 
@@ -335,18 +333,12 @@ const SIW_WORLD: VerbsWorld = {
 };
 
 /** Rings that stay charged to their owner's quota. */
-export const KEPT_RINGS: FuzzTarget['canary'] = {
-  plant: () =>
-    patch(
-      RingMappings.prototype,
-      'release',
-      () =>
-        function (this: RingMappings) {
-          return undefined;
-        },
-    ),
-  inputs: 2_000,
-};
+export const KEPT_RINGS: FuzzTarget['canary'] = canary(
+  2_000,
+  RingMappings.prototype,
+  'release',
+  () => undefined,
+);
 
 /** Commands, mappings, rings and doorbells of a uverbs file. */
 export const kernelVerbs: FuzzTarget = {

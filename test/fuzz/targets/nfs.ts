@@ -21,7 +21,7 @@ import { FileType, Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
 import { MOUNT3 } from '#verbs-api/nfs/nfs3/mount3-program';
 import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
 import { ExportedTree } from '#verbs-api/nfs/server/exported-tree';
-import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
+import { canary, claim, type FuzzState, type FuzzTarget, type Outcome } from '../target.ts';
 
 const NODES_MAX = 64;
 const DESCRIPTORS_MAX = 24;
@@ -299,28 +299,16 @@ class Attack implements FuzzState {
   }
 }
 
-/** See the module's comment. */
 export const nfsExport: FuzzTarget = {
   name: 'nfs-export',
   about: 'NFS and MOUNT procedures with hostile arguments, names and links, beside a canary',
   batchInputs: 1_500,
   weight: 2_500,
   smokeInputs: 3_000,
-  canary: {
-    // A tree that can be made to read outside the export.
-    plant: () =>
-      patch(
-        ExportedTree.prototype,
-        'dataDescriptor',
-        (dataDescriptor) =>
-          function* (this: ExportedTree, located, purpose, visit) {
-            if (purpose === 'write') {
-              return yield* dataDescriptor.call(this, located, purpose, visit);
-            }
-            return openSync(join(this.path, '../outside/canary'), 'r');
-          },
-      ),
-    inputs: 3_000,
-  },
+  // A tree that can be made to read outside the export.
+  canary: canary(3_000, ExportedTree.prototype, 'dataDescriptor', function* (open, ...given) {
+    if (given[1] === 'write') return yield* open(...given);
+    return openSync(join(this.path, '../outside/canary'), 'r');
+  }),
   open: (draws) => new Attack(draws),
 };

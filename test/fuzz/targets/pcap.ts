@@ -9,7 +9,7 @@ import { hexOf } from '#test/support/hex';
 import { inPieces, mutated, scribble } from '#test/support/mutate';
 import { recordings } from '../corpus.ts';
 import { readPcapFrames } from '../pcap-corpus.ts';
-import { claim, type FuzzTarget, patch } from '../target.ts';
+import { canary, claim, type FuzzTarget } from '../target.ts';
 
 /** Longest recording to use: longer ones take more time and find no more. */
 const RECORDING_MAX_BYTES = 20_000;
@@ -40,19 +40,10 @@ export const pcapFile: FuzzTarget = {
   batchInputs: 500,
   weight: 1_500,
   smokeInputs: 1_200,
-  canary: {
-    // A decoder that loses a piece.
-    plant: () =>
-      patch(
-        CaptureDecoder.prototype,
-        'push',
-        (push) =>
-          function (this: CaptureDecoder, bytes) {
-            if (bytes.length !== 3) push.call(this, bytes);
-          },
-      ),
-    inputs: 500,
-  },
+  // A decoder that loses a piece.
+  canary: canary(500, CaptureDecoder.prototype, 'push', (push, bytes) => {
+    if (bytes.length !== 3) push(bytes);
+  }),
   open() {
     const corpus = [...recordings(RECORDING_MAX_BYTES).values()];
     return {
@@ -75,20 +66,11 @@ export const pcapPacket: FuzzTarget = {
   batchInputs: 50_000,
   weight: 300_000,
   smokeInputs: 60_000,
-  canary: {
-    // A segment that extends beyond its packet.
-    plant: () =>
-      patch(
-        Uint8Array.prototype,
-        'subarray',
-        (cut) =>
-          function (this: Uint8Array, start, end) {
-            const part = cut.call(this, start, end);
-            return part.length === 40 ? new Uint8Array(4000) : part;
-          },
-      ),
-    inputs: 50_000,
-  },
+  // A segment that extends beyond its packet.
+  canary: canary(50_000, Uint8Array.prototype, 'subarray', (cut, start, end) => {
+    const part = cut(start, end);
+    return part.length === 40 ? new Uint8Array(4000) : part;
+  }),
   open() {
     const files = [...recordings(RECORDING_MAX_BYTES).values()];
     const corpus = files.flatMap((file) => readPcapFrames(file)).map((each) => each.slice(0, 160));

@@ -20,7 +20,7 @@ import { datagramsOf, recordingPath } from '#test/support/captured-datagrams';
 import { hexOf } from '#test/support/hex';
 import { mutated, scribble } from '#test/support/mutate';
 import { datagramOf, OPCODES, packetOf } from '#test/support/roce-packets';
-import { claim, type FuzzTarget, patch } from '../target.ts';
+import { canary, claim, type FuzzTarget } from '../target.ts';
 
 /** Longest headers: IPv6, UDP, base header, AtomicETH. */
 const HEADERS_MAX_BYTES = 40 + 8 + 12 + 28;
@@ -43,26 +43,16 @@ function withoutReserved(bytes: Uint8Array, bth: number, opcode: number): string
   return hexOf(copy.subarray(bth));
 }
 
-/** See the module's comment. */
 export const rocePacket: FuzzTarget = {
   name: 'wire-roce',
   about: 'RoCEv2 datagrams and packets: read, written again, their ICRCs checked',
   batchInputs: 100_000,
   weight: 40_000,
   smokeInputs: 20_000,
-  canary: {
-    // A reader that keeps a byte of the previous address.
-    plant: () =>
-      patch(
-        Uint8Array.prototype,
-        'fill',
-        (fill) =>
-          function (this: Uint8Array, value, start, end) {
-            return fill.call(this, value, end === 10 ? 1 : start, end);
-          },
-      ),
-    inputs: 20_000,
-  },
+  // A reader that keeps a byte of the previous address.
+  canary: canary(20_000, Uint8Array.prototype, 'fill', (fill, value, start, end) =>
+    fill(value, end === 10 ? 1 : start, end),
+  ),
   open() {
     const corpus = corpusOf();
     // Reused, as in a receiver: leftovers of one input must not affect the next.

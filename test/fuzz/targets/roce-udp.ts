@@ -31,7 +31,7 @@ import { MASKS, PEER, VALUES } from '#test/support/program-steps';
 import { queueSizes } from '#test/support/queue-sizes';
 import { OPCODES, packetOf } from '#test/support/roce-packets';
 import { ALL_ACCESS, MEMORY_ADDRESS } from '#test/support/test-memory';
-import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
+import { canary, claim, type FuzzState, type FuzzTarget, type Outcome } from '../target.ts';
 
 const [OWN, THEIRS, STRANGE] = [ownAddress(20), ownAddress(21), ownAddress(22)];
 /** The middle part is registered; the others catch writes beside it. */
@@ -254,22 +254,15 @@ function scribbleAll(bytes: Uint8Array, start: number, length: number, draws: Dr
   }
 }
 
-/** See the module's comment. */
 export const roceUdp: FuzzTarget = {
   name: 'wire-roce-udp',
   about: 'datagrams of other hosts to RoCE queue pairs, through real sockets, beside a witness',
   batchInputs: 2000,
   weight: 2000,
   smokeInputs: 1000,
-  canary: {
-    // A receiver that sees datagrams without their end.
-    plant: () =>
-      patch(IncomingBatch.prototype, 'lengthOf', (lengthOf) => {
-        return function (this: IncomingBatch, index) {
-          return Math.max(lengthOf.call(this, index) - ICRC_BYTES, 0);
-        };
-      }),
-    inputs: 200,
-  },
+  // A receiver that sees datagrams without their end.
+  canary: canary(200, IncomingBatch.prototype, 'lengthOf', (lengthOf, index) =>
+    Math.max(lengthOf(index) - ICRC_BYTES, 0),
+  ),
   open: () => new UdpState(),
 };

@@ -29,7 +29,7 @@ import {
 import { parseTransportHeader } from '#verbs-api/rpcrdma/core/transport-header';
 import { XdrError, XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
 import { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
-import { claim, type FuzzTarget, type Outcome, patch } from '../target.ts';
+import { canary, claim, type FuzzTarget, type Outcome } from '../target.ts';
 
 const NO_LISTS = { readList: [], writeList: [], replyChunk: undefined };
 
@@ -104,20 +104,11 @@ export const rpcCodec: FuzzTarget = {
   batchInputs: 20_000,
   weight: 60_000,
   smokeInputs: 15_000,
-  canary: {
-    plant: () =>
-      patch(
-        XdrReader.prototype,
-        'uint32',
-        (get) =>
-          function (this: XdrReader) {
-            const value = get.call(this);
-            if (value === 0xffff_fffe) throw new RangeError('planted');
-            return value;
-          },
-      ),
-    inputs: 20_000,
-  },
+  canary: canary(20_000, XdrReader.prototype, 'uint32', (get) => {
+    const value = get();
+    if (value === 0xffff_fffe) throw new RangeError('planted');
+    return value;
+  }),
   open: () => ({
     run(draws) {
       switch (draws.below(4)) {
@@ -215,20 +206,11 @@ export const rpcMachine: FuzzTarget = {
   batchInputs: 10_000,
   weight: 20_000,
   smokeInputs: 10_000,
-  canary: {
-    // A responder that forgets to repost a receive.
-    plant: () =>
-      patch(
-        Responder.prototype,
-        'pollEffect',
-        (poll) =>
-          function (this: Responder) {
-            const effect = poll.call(this);
-            return effect?.type === 'repost' ? undefined : effect;
-          },
-      ),
-    inputs: 2_000,
-  },
+  // A responder that forgets to repost a receive.
+  canary: canary(2_000, Responder.prototype, 'pollEffect', (poll) => {
+    const effect = poll();
+    return effect?.type === 'repost' ? undefined : effect;
+  }),
   open: () => ({
     run(draws) {
       const input = mutated(draws.pick(MESSAGES), MESSAGES, draws, draws.below(4));

@@ -26,7 +26,7 @@ import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { SEGMENTS } from '../corpus.ts';
 import { LIFE } from '../ipc-commands.ts';
-import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
+import { canary, claim, type FuzzState, type FuzzTarget, type Outcome } from '../target.ts';
 
 function closed(socket: Socket): Promise<void> {
   if (socket.closed) return Promise.resolve();
@@ -160,11 +160,8 @@ export const ipcSocket: FuzzTarget = {
   batchInputs: 400,
   weight: 250,
   smokeInputs: 250,
-  canary: {
-    // Clients whose objects are never freed.
-    plant: () => patch(ClientContext.prototype, 'close', () => () => 0),
-    inputs: 100,
-  },
+  // Clients whose objects are never freed.
+  canary: canary(100, ClientContext.prototype, 'close', () => 0),
   open: () => DaemonState.start(),
 };
 
@@ -339,19 +336,10 @@ export const wireSocket: FuzzTarget = {
   batchInputs: 400,
   weight: 250,
   smokeInputs: 250,
-  canary: {
-    plant: () =>
-      patch(
-        ViewBacking.prototype,
-        'write',
-        (write) =>
-          function (this: ViewBacking, ...given) {
-            const done = write.apply(this, given);
-            if (this.view.length === 3 * REGION_BYTES) this.view[2 * REGION_BYTES] = 0;
-            return done;
-          },
-      ),
-    inputs: 100,
-  },
+  canary: canary(100, ViewBacking.prototype, 'write', function (write, ...given) {
+    const done = write(...given);
+    if (this.view.length === 3 * REGION_BYTES) this.view[2 * REGION_BYTES] = 0;
+    return done;
+  }),
   open: () => new HostState(),
 };

@@ -33,7 +33,7 @@ import { inPieces, mutated, scribble } from '#test/support/mutate';
 import { pattern } from '#test/support/pattern';
 import { effects, initiator, responder } from '#test/support/startup-dialogue';
 import { ANSWERS, SEGMENTS, startupFrames } from '../corpus.ts';
-import { claim, type FuzzTarget, patch } from '../target.ts';
+import { canary, claim, type FuzzTarget, patch } from '../target.ts';
 
 const NOTHING_TO_END = (): void => undefined;
 
@@ -44,19 +44,10 @@ export const wireHeader: FuzzTarget = {
   batchInputs: 200_000,
   weight: 700_000,
   smokeInputs: 150_000,
-  canary: {
-    // A decoder that accepts a Terminate longer than its segment.
-    plant: () =>
-      patch(
-        Uint8Array.prototype,
-        'slice',
-        (slice) =>
-          function (this: Uint8Array, start, end) {
-            return slice.call(this, start, end === undefined ? end : end + 1);
-          },
-      ),
-    inputs: 20_000,
-  },
+  // A decoder that accepts a Terminate longer than its segment.
+  canary: canary(20_000, Uint8Array.prototype, 'slice', (slice, start, end) =>
+    slice(start, end === undefined ? end : end + 1),
+  ),
   open() {
     const corpus = [...SEGMENTS, ...ANSWERS].map((bytes) => bytes.slice(0, 100));
     const bytes = new Uint8Array(128);
@@ -124,17 +115,12 @@ export const wireStartup: FuzzTarget = {
     // A machine that reports its request twice.
     plant: () => {
       let kept: StartupEffect | undefined;
-      return patch(
-        Startup.prototype,
-        'pollEffect',
-        (poll) =>
-          function (this: Startup) {
-            const effect = poll.call(this);
-            const again = effect ?? kept;
-            kept = effect?.type === 'request' ? effect : undefined;
-            return again;
-          },
-      );
+      return patch(Startup.prototype, 'pollEffect', (poll) => {
+        const effect = poll();
+        const again = effect ?? kept;
+        kept = effect?.type === 'request' ? effect : undefined;
+        return again;
+      });
     },
     inputs: 2_000,
   },
@@ -234,21 +220,12 @@ export const wireFpdu: FuzzTarget = {
   batchInputs: 5_000,
   weight: 30_000,
   smokeInputs: 6_000,
-  canary: {
-    // A receiver that ignores CRCs.
-    plant: () =>
-      patch(
-        FpduReceiver.prototype,
-        'push',
-        (push) =>
-          function (this: FpduReceiver, ...given) {
-            const [bytes, start, end, sink] = given;
-            if (start < end) sink.handleUlpdu(bytes, start, Math.min(42, end - start));
-            return push.apply(this, given);
-          },
-      ),
-    inputs: 1_000,
-  },
+  // A receiver that ignores CRCs.
+  canary: canary(1_000, FpduReceiver.prototype, 'push', (push, ...given) => {
+    const [bytes, start, end, sink] = given;
+    if (start < end) sink.handleUlpdu(bytes, start, Math.min(42, end - start));
+    return push(...given);
+  }),
   open() {
     const kinds = [false, true].flatMap((markers) =>
       [false, true].map((crcEnabled) => {

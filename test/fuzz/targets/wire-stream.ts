@@ -21,7 +21,7 @@ import { ReceiveRing } from '#verbs-api/client/receive-ring';
 import { SendRing } from '#verbs-api/client/send-ring';
 import { startupFrames } from '../corpus.ts';
 import { Device, MEMORY_BYTES, newRing, RANGES, REUSED_BYTE, SECRET } from '../guarded-device.ts';
-import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../target.ts';
+import { canary, claim, type FuzzState, type FuzzTarget, type Outcome } from '../target.ts';
 
 const QUEUE_DEPTH = 16;
 const MESSAGE_BYTES = 64;
@@ -384,29 +384,18 @@ class StreamState implements FuzzState {
   }
 }
 
-/** See the module's comment. */
 export const wireStream: FuzzTarget = {
   name: 'wire-stream',
   about: 'segments and FPDUs into a real stream, queue pair and NIC, with canaries around memory',
   batchInputs: 2_000,
   weight: 25_000,
   smokeInputs: 6_000,
-  canary: {
-    // Memory whose end is one byte too far.
-    plant: () =>
-      patch(
-        ViewBacking.prototype,
-        'write',
-        (write) =>
-          function (this: ViewBacking, ...given) {
-            const [offset, , , length] = given;
-            const done = write.apply(this, given);
-            if (this.view.length === MEMORY_BYTES && offset + length === 0x2000)
-              this.view[0x2000] = 0;
-            return done;
-          },
-      ),
-    inputs: 20_000,
-  },
+  // Memory whose end is one byte too far.
+  canary: canary(20_000, ViewBacking.prototype, 'write', function (write, ...given) {
+    const [offset, , , length] = given;
+    const done = write(...given);
+    if (this.view.length === MEMORY_BYTES && offset + length === 0x2000) this.view[0x2000] = 0;
+    return done;
+  }),
   open: (draws) => new StreamState(draws.next(), draws.oneIn(2)),
 };
