@@ -46,8 +46,7 @@ it('no element is left behind by an idle consumer, however posts and consumption
   fc.assert(
     fc.property(size, fc.array(step), fc.array(fc.nat(3)), (count, steps, gaps) => {
       const memory = new Uint8Array(count * SQE_BYTES);
-      const limits = { count, maxSge: 1, maxInline: 0, sqSigAll: false };
-      const ring = new SendRing(memory, limits);
+      const ring = new SendRing(memory, { count, maxSge: 1, maxInline: 0, sqSigAll: false });
       const consumer = new Consumer(memory, count);
       let posted = 0;
       let gap = 0;

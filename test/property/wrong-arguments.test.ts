@@ -67,6 +67,20 @@ interface Entry {
   readonly named?: RegExp;
 }
 
+/** The methods of an object, called by its class's name. */
+function methods(
+  owner: string,
+  object: object,
+  entries: Readonly<Record<string, Omit<Entry, 'call'>>>,
+): Record<string, Entry> {
+  return Object.fromEntries(
+    Object.entries(entries).map(([name, entry]) => [
+      `${owner}.${name}`,
+      { ...entry, call: (...values) => Reflect.get(object, name).apply(object, values) },
+    ]),
+  );
+}
+
 const world = await openWorld();
 afterAll(() => world.close());
 
@@ -407,106 +421,175 @@ async function openWorld() {
   };
 
   const list: Record<string, Entry> = {
-    'Provider.open': { call: (name) => rnic.open(name), good: { name: 'iw' } },
-    'Provider.createId': { call: (i) => rnic.createId(i), good: { init: { datagrams: false } } },
-    'Context.queryPort': { call: (p) => context.queryPort(p), good: { port: 1 } },
-    'Context.createCQ': {
-      call: (i) => context.createCQ(i),
-      good: { init: { cqe: 4, channel } },
-      needed: ['init', 'init.cqe'],
-    },
-    'PD.regMR': {
-      call: (b, a, o) => pd.regMR(b, a, o),
-      good: { buffer: new Uint8Array(8), access: 1, options: { iova: 4096n, key: 7 } },
-      needed: ['buffer', 'access'],
-      also: { 'options.iova': ['number'] },
-    },
-    'PD.allocMR': {
-      call: (l, a, o) => pd.allocMR(l, a, o),
-      good: { lengthBytes: 8, access: 1, options: { iova: 4096, key: 7 } },
-      needed: ['lengthBytes', 'access'],
-      also: { 'options.iova': ['bigint'] },
-    },
-    'PD.allocMW': { call: (t) => pd.allocMW(t), good: { type: MWType.type2 }, needed: ['type'] },
-    'PD.createSRQ': {
-      call: (i) => pd.createSRQ(i),
-      good: { init: { maxWr: 4, maxSge: 1, srqLimit: 0 } },
-      needed: ['init', 'init.maxWr'],
-    },
-    'PD.createAH': {
-      call: (a) => rocePd.createAH(a),
-      good: { attributes: vector },
-      needed: ['attributes', 'attributes.grh'],
-    },
-    'PD.createQP': {
-      call: (i) => pd.createQP(i),
-      good: { init: { type: QPType.rc, srq, ...init } },
-      needed: ['init', 'init.sendCQ', 'init.recvCQ', 'init.maxSendWr', 'init.maxRecvWr'],
-    },
-    'CompChannel.nextEvent': { call: (o) => channel.nextEvent(o), good: { options: limit } },
-    'CQ.poll': { call: (m) => cq.poll(m), good: { max: 1 } },
-    'CQ.requestNotify': { call: (s) => cq.requestNotify(s), good: { solicitedOnly: true } },
-    'CQ.wait': { call: (o) => cq.wait(o), good: { options: { ...limit, max: 1 } } },
-    'SRQ.postRecv': {
-      call: (w) => srq.postRecv(w),
-      good: { wr: { sgList: [], wrId: 1 } },
-      ...posts,
-    },
-    'SRQ.modify': {
-      call: (a) => srq.modify(a),
-      good: { attributes: { srqLimit: 0 } },
-      needed: ['attributes', 'attributes.srqLimit'],
-    },
-    'QP.postSend': { call: (w) => qp.postSend(w), good: { wr: request }, ...posts },
-    'QP.postRecv': { call: (w) => qp.postRecv(w), good: { wr: { sgList: [], wrId: 1 } }, ...posts },
-    'QP.modify': {
-      call: (a) => qp.modify(a),
-      good: { attributes: { state: QPState.INIT, qkey: 1, ahAttr: vector, pathMtu: 1 } },
-      needed: ['attributes'],
-    },
-    'QP.attachMcast': {
-      call: (g) => ud.attachMcast(g),
-      good: { gid: '0:0:0:0:0:ffff:ef01:203' },
-      needed: ['gid'],
-    },
-    'QP.detachMcast': {
-      call: (g) => ud.detachMcast(g),
-      good: { gid: '0:0:0:0:0:ffff:ef01:203' },
-      needed: ['gid'],
-    },
-    'ConnectionId.bindAddr': {
-      call: (a) => idle.bindAddr(a),
-      good: { address: { address: ADDRESS, port: 1 } },
-      needed: ['address', 'address.address', 'address.port'],
-    },
-    'ConnectionId.resolveAddr': {
-      call: (d, o) => idle.resolveAddr(d, o),
-      good: {
-        destination: { address: ADDRESS, port: 1 },
-        options: { timeoutMs: 1, source: { address: ADDRESS, port: 0 } },
+    ...methods('Provider', rnic, {
+      open: { good: { name: 'iw' } },
+      createId: { good: { init: { datagrams: false } } },
+    }),
+    ...methods('Context', context, {
+      queryPort: { good: { port: 1 } },
+      createCQ: { good: { init: { cqe: 4, channel } }, needed: ['init', 'init.cqe'] },
+    }),
+    ...methods('PD', pd, {
+      regMR: {
+        good: { buffer: new Uint8Array(8), access: 1, options: { iova: 4096n, key: 7 } },
+        needed: ['buffer', 'access'],
+        also: { 'options.iova': ['number'] },
       },
-      needed: ['destination', 'destination.address', 'destination.port'],
-    },
-    'ConnectionId.resolveRoute': { call: (t) => idle.resolveRoute(t), good: { timeoutMs: 1 } },
-    'ConnectionId.createQP': {
-      call: (d, i) => idle.createQP(d, i),
-      good: { pd, init },
-      needed: ['pd', 'init'],
-    },
-    'ConnectionId.listen': { call: (b) => idle.listen(b), good: { backlog: 1 } },
-    'ConnectionId.connect': {
-      call: (p) => idle.connect(p),
-      good: { parameters: { ...depths, qp, qkey: 1, wire: { crc: true } } },
-    },
-    'ConnectionId.accept': {
-      call: (p) => idle.accept(p),
-      good: { parameters: { ...depths, qp, qkey: 1, wire: {} } },
-    },
-    'ConnectionId.reject': {
-      call: (p) => idle.reject(p),
-      good: { privateData: new Uint8Array(1) },
-    },
-    'ConnectionId.nextEvent': { call: (o) => idle.nextEvent(o), good: { options: limit } },
+      allocMR: {
+        good: { lengthBytes: 8, access: 1, options: { iova: 4096, key: 7 } },
+        needed: ['lengthBytes', 'access'],
+        also: { 'options.iova': ['bigint'] },
+      },
+      allocMW: { good: { type: MWType.type2 }, needed: ['type'] },
+      createSRQ: {
+        good: { init: { maxWr: 4, maxSge: 1, srqLimit: 0 } },
+        needed: ['init', 'init.maxWr'],
+      },
+      createQP: {
+        good: { init: { type: QPType.rc, srq, ...init } },
+        needed: ['init', 'init.sendCQ', 'init.recvCQ', 'init.maxSendWr', 'init.maxRecvWr'],
+      },
+    }),
+    ...methods('PD', rocePd, {
+      createAH: { good: { attributes: vector }, needed: ['attributes', 'attributes.grh'] },
+    }),
+    ...methods('CompChannel', channel, { nextEvent: { good: { options: limit } } }),
+    ...methods('CQ', cq, {
+      poll: { good: { max: 1 } },
+      requestNotify: { good: { solicitedOnly: true } },
+      wait: { good: { options: { ...limit, max: 1 } } },
+    }),
+    ...methods('SRQ', srq, {
+      postRecv: { good: { wr: { sgList: [], wrId: 1 } }, ...posts },
+      modify: {
+        good: { attributes: { srqLimit: 0 } },
+        needed: ['attributes', 'attributes.srqLimit'],
+      },
+    }),
+    ...methods('QP', qp, {
+      postSend: { good: { wr: request }, ...posts },
+      postRecv: { good: { wr: { sgList: [], wrId: 1 } }, ...posts },
+      modify: {
+        good: { attributes: { state: QPState.INIT, qkey: 1, ahAttr: vector, pathMtu: 1 } },
+        needed: ['attributes'],
+      },
+    }),
+    ...methods('QP', ud, {
+      attachMcast: { good: { gid: '0:0:0:0:0:ffff:ef01:203' }, needed: ['gid'] },
+      detachMcast: { good: { gid: '0:0:0:0:0:ffff:ef01:203' }, needed: ['gid'] },
+    }),
+    ...methods('ConnectionId', idle, {
+      bindAddr: {
+        good: { address: { address: ADDRESS, port: 1 } },
+        needed: ['address', 'address.address', 'address.port'],
+      },
+      resolveAddr: {
+        good: {
+          destination: { address: ADDRESS, port: 1 },
+          options: { timeoutMs: 1, source: { address: ADDRESS, port: 0 } },
+        },
+        needed: ['destination', 'destination.address', 'destination.port'],
+      },
+      resolveRoute: { good: { timeoutMs: 1 } },
+      createQP: { good: { pd, init }, needed: ['pd', 'init'] },
+      listen: { good: { backlog: 1 } },
+      connect: { good: { parameters: { ...depths, qp, qkey: 1, wire: { crc: true } } } },
+      accept: { good: { parameters: { ...depths, qp, qkey: 1, wire: {} } } },
+      reject: { good: { privateData: new Uint8Array(1) } },
+      nextEvent: { good: { options: limit } },
+    }),
+    ...methods('Listener', listener, {
+      accept: {
+        good: { options: { ...endpointOptions, ...messages, ...depths } },
+        also: { 'options.messages': ['boolean'] },
+      },
+    }),
+    ...methods('ConnectionRequest', streamRequest, {
+      accept: {
+        good: { options: { ...endpointOptions, ...messages, ...depths } },
+        also: { 'options.messages': ['boolean'] },
+      },
+      reject: { good: { privateData: new Uint8Array(1) } },
+    }),
+    ...methods('Connection', client, {
+      send: { good: { data: 'words', limit }, needed: ['data'], also: { data: ['bytes'] } },
+      write: {
+        good: { remote, data: new Uint8Array(1), options: { ...limit, offset: 0 } },
+        needed: ['remote', 'data'],
+      },
+      read: {
+        good: { remote, into: 4, options: { ...limit, offset: 0 } },
+        needed: ['remote'],
+        also: { into: ['bytes'] },
+      },
+      fetchAdd: {
+        good: { remote, add: 1, options: { ...limit, offset: 0 } },
+        needed: ['remote', 'add'],
+        also: { add: ['bigint'] },
+      },
+      compareSwap: {
+        good: { remote, expected: 1, value: 2n, options: { ...limit, offset: 0 } },
+        needed: ['remote', 'expected', 'value'],
+        also: { expected: ['bigint'], value: ['number'] },
+      },
+      disconnected: { good: { limit } },
+    }),
+    ...methods('DatagramListener', datagrams, {
+      accept: { good: { options: { ...endpointOptions, privateData: new Uint8Array(1) } } },
+    }),
+    ...methods('DatagramRequest', datagramRequest, {
+      accept: { good: { options: { ...endpointOptions, privateData: new Uint8Array(1) } } },
+      answer: {
+        good: { qp: ud, options: { ...limit, qkey: 1, privateData: new Uint8Array(1) } },
+        needed: ['qp'],
+      },
+      reject: { good: { privateData: new Uint8Array(1) } },
+    }),
+    ...methods('DatagramEndpoint', endpoint, {
+      answerTo: {
+        good: { wc: { srcQp: 1 }, buffer: new Uint8Array(40) },
+        needed: ['wc', 'buffer', 'wc.srcQp'],
+      },
+      join: { good: { group: '239.0.0.1' }, needed: ['group'] },
+      leave: { good: { group: '239.0.0.1' }, needed: ['group'] },
+    }),
+    ...methods('DaemonControl', control, {
+      call: { good: { name: 'status', request: {} }, needed: ['name', 'request'] },
+      queuePairs: { good: { filter: { device: 'left', pid: 1, offset: 0, limit: 1 } } },
+      memoryRegions: { good: { filter: { device: 'left', pid: 1 } } },
+      completionQueues: { good: { filter: { device: 'left', pid: 1 } } },
+      connections: { good: { filter: { device: 'left', limit: 1 } } },
+      addFault: {
+        good: { spec: { kind: 'drop', nth: 1, device: 'left' } },
+        needed: ['spec', 'spec.kind'],
+      },
+      removeFault: { good: { id: 1 }, needed: ['id'] },
+      recordTrace: { good: { request: { limit: 1, ms: 1, device: 'left', qp: 1 } } },
+    }),
+    ...methods('RpcClient', rpc, {
+      call: {
+        good: { program, procedure: 'NULL', args: undefined, options: { ...limit, bulkInto: [] } },
+        needed: ['program', 'procedure'],
+        also: { args: EVERY_KIND, 'program.procedures': ['array'] },
+      },
+      allocate: { good: { lengthBytes: 8 }, needed: ['lengthBytes'] },
+    }),
+    ...methods('PrivateDaemon', daemon, {
+      signal: { good: { name: 'SIGCONT' }, needed: ['name'] },
+      waitFor: {
+        good: { what: 'it', condition: () => true, options: limit },
+        needed: ['what', 'condition'],
+      },
+      waitForConnections: {
+        good: { count: 9, which: { device: 'left', phase: 'over' }, options: SHORT },
+        needed: ['count'],
+      },
+      waitForCounter: {
+        good: { goal: { counter: 'out_sends', atLeast: 9, device: 'left' }, options: SHORT },
+        needed: ['goal', 'goal.counter', 'goal.atLeast'],
+      },
+      reset: { good: { options: { allowLeaks: true, graceMs: 0 } } },
+    }),
     connect: {
       call: connect,
       good: { provider: rnic, options: { ...endpointOptions, ...messages, ...depths, ...peer } },
@@ -518,20 +601,6 @@ async function openWorld() {
       good: { provider: rnic, options: { ...limit, host: ADDRESS, port: 0, backlog: 1 } },
       needed: ['provider'],
     },
-    'Listener.accept': {
-      call: (o) => listener.accept(o),
-      good: { options: { ...endpointOptions, ...messages, ...depths } },
-      also: { 'options.messages': ['boolean'] },
-    },
-    'ConnectionRequest.accept': {
-      call: (o) => streamRequest.accept(o as never),
-      good: { options: { ...endpointOptions, ...messages, ...depths } },
-      also: { 'options.messages': ['boolean'] },
-    },
-    'ConnectionRequest.reject': {
-      call: (p) => streamRequest.reject(p),
-      good: { privateData: new Uint8Array(1) },
-    },
     connectDaemon: {
       call: connectDaemon,
       good: { options: { socketPath: '/nowhere', instance: 'none', allowDaemonUid: 0 } },
@@ -540,42 +609,12 @@ async function openWorld() {
       call: (o) => new DaemonControl(o),
       good: { options: { socketPath: '/x', instance: 'x', url: 'http://h', token: 't' } },
     },
-    'Connection.send': {
-      call: (d, l) => client.send(d, l),
-      good: { data: 'words', limit },
-      needed: ['data'],
-      also: { data: ['bytes'] },
-    },
-    'Connection.write': {
-      call: (r, d, o) => client.write(r, d, o),
-      good: { remote, data: new Uint8Array(1), options: { ...limit, offset: 0 } },
-      needed: ['remote', 'data'],
-    },
-    'Connection.read': {
-      call: (r, i, o) => client.read(r, i, o),
-      good: { remote, into: 4, options: { ...limit, offset: 0 } },
-      needed: ['remote'],
-      also: { into: ['bytes'] },
-    },
-    'Connection.fetchAdd': {
-      call: (r, a, o) => client.fetchAdd(r, a, o),
-      good: { remote, add: 1, options: { ...limit, offset: 0 } },
-      needed: ['remote', 'add'],
-      also: { add: ['bigint'] },
-    },
-    'Connection.compareSwap': {
-      call: (r, e, v, o) => client.compareSwap(r, e, v, o),
-      good: { remote, expected: 1, value: 2n, options: { ...limit, offset: 0 } },
-      needed: ['remote', 'expected', 'value'],
-      also: { expected: ['bigint'], value: ['number'] },
-    },
     'Connection.messages': {
       call: async (l) => {
         for await (const _ of client.messages(l)) break;
       },
       good: { limit },
     },
-    'Connection.disconnected': { call: (l) => client.disconnected(l), good: { limit } },
     openDatagrams: {
       call: openDatagrams,
       good: { provider: rnic, options: { ...endpointOptions, host: ADDRESS } },
@@ -591,38 +630,6 @@ async function openWorld() {
       good: { provider: rnic, options: { ...limit, host: ADDRESS, port: 0, backlog: 1 } },
       needed: ['provider'],
     },
-    'DatagramListener.accept': {
-      call: (o) => datagrams.accept(o),
-      good: { options: { ...endpointOptions, privateData: new Uint8Array(1) } },
-    },
-    'DatagramRequest.accept': {
-      call: (o) => datagramRequest.accept(o),
-      good: { options: { ...endpointOptions, privateData: new Uint8Array(1) } },
-    },
-    'DatagramRequest.answer': {
-      call: (q, o) => datagramRequest.answer(q, o),
-      good: { qp: ud, options: { ...limit, qkey: 1, privateData: new Uint8Array(1) } },
-      needed: ['qp'],
-    },
-    'DatagramRequest.reject': {
-      call: (p) => datagramRequest.reject(p),
-      good: { privateData: new Uint8Array(1) },
-    },
-    'DatagramEndpoint.answerTo': {
-      call: (w, b) => endpoint.answerTo(w, b),
-      good: { wc: { srcQp: 1 }, buffer: new Uint8Array(40) },
-      needed: ['wc', 'buffer', 'wc.srcQp'],
-    },
-    'DatagramEndpoint.join': {
-      call: (g) => endpoint.join(g),
-      good: { group: '239.0.0.1' },
-      needed: ['group'],
-    },
-    'DatagramEndpoint.leave': {
-      call: (g) => endpoint.leave(g),
-      good: { group: '239.0.0.1' },
-      needed: ['group'],
-    },
     incRkey: { call: incRkey, good: { rkey: 1 }, needed: ['rkey'] },
     addressGid: {
       call: addressGid,
@@ -631,41 +638,6 @@ async function openWorld() {
       named: /IP address/,
     },
     parseGrh: { call: parseGrh, good: { buffer: new Uint8Array(40) }, needed: ['buffer'] },
-    'DaemonControl.call': {
-      call: (n, r) => control.call(n, r),
-      good: { name: 'status', request: {} },
-      needed: ['name', 'request'],
-    },
-    'DaemonControl.queuePairs': {
-      call: (f) => control.queuePairs(f),
-      good: { filter: { device: 'left', pid: 1, offset: 0, limit: 1 } },
-    },
-    'DaemonControl.memoryRegions': {
-      call: (f) => control.memoryRegions(f),
-      good: { filter: { device: 'left', pid: 1 } },
-    },
-    'DaemonControl.completionQueues': {
-      call: (f) => control.completionQueues(f),
-      good: { filter: { device: 'left', pid: 1 } },
-    },
-    'DaemonControl.connections': {
-      call: (f) => control.connections(f),
-      good: { filter: { device: 'left', limit: 1 } },
-    },
-    'DaemonControl.addFault': {
-      call: (s) => control.addFault(s),
-      good: { spec: { kind: 'drop', nth: 1, device: 'left' } },
-      needed: ['spec', 'spec.kind'],
-    },
-    'DaemonControl.removeFault': {
-      call: (i) => control.removeFault(i),
-      good: { id: 1 },
-      needed: ['id'],
-    },
-    'DaemonControl.recordTrace': {
-      call: (r) => control.recordTrace(r),
-      good: { request: { limit: 1, ms: 1, device: 'left', qp: 1 } },
-    },
     createEmbedded: {
       call: createEmbedded,
       good: {
@@ -703,17 +675,6 @@ async function openWorld() {
         options: { host: ADDRESS, port: 0, connectionsMax: 1, onConnection: () => undefined },
       },
       needed: ['provider', 'service'],
-    },
-    'RpcClient.call': {
-      call: (p, n, a, o) => rpc.call(p, n, a, o as never),
-      good: { program, procedure: 'NULL', args: undefined, options: { ...limit, bulkInto: [] } },
-      needed: ['program', 'procedure'],
-      also: { args: EVERY_KIND, 'program.procedures': ['array'] },
-    },
-    'RpcClient.allocate': {
-      call: (l) => rpc.allocate(l),
-      good: { lengthBytes: 8 },
-      needed: ['lengthBytes'],
     },
     'new RpcService': {
       call: (o) => new RpcService(o),
@@ -760,30 +721,6 @@ async function openWorld() {
       call: (t, o) => asyncEventLog(context).next(t, o),
       good: { type: AsyncEventType.qpFatal, options: limit },
       needed: ['type'],
-    },
-    'PrivateDaemon.signal': {
-      call: (n) => daemon.signal(n),
-      good: { name: 'SIGCONT' },
-      needed: ['name'],
-    },
-    'PrivateDaemon.waitFor': {
-      call: (w, c, o) => daemon.waitFor(w, c, o),
-      good: { what: 'it', condition: () => true, options: limit },
-      needed: ['what', 'condition'],
-    },
-    'PrivateDaemon.waitForConnections': {
-      call: (c, w, o) => daemon.waitForConnections(c, w, o),
-      good: { count: 9, which: { device: 'left', phase: 'over' }, options: SHORT },
-      needed: ['count'],
-    },
-    'PrivateDaemon.waitForCounter': {
-      call: (g, o) => daemon.waitForCounter(g, o),
-      good: { goal: { counter: 'out_sends', atLeast: 9, device: 'left' }, options: SHORT },
-      needed: ['goal', 'goal.counter', 'goal.atLeast'],
-    },
-    'PrivateDaemon.reset': {
-      call: (o) => daemon.reset(o),
-      good: { options: { allowLeaks: true, graceMs: 0 } },
     },
     waitFor: {
       call: waitFor,
