@@ -20,12 +20,6 @@ import {
   verbsError,
 } from '../support/provider-fixture.ts';
 
-/** Both ends of a connection, closed with the scope. */
-interface Ends extends AsyncDisposable {
-  readonly server: Connection;
-  readonly client: Connection;
-}
-
 /** The layer of awaited operations: it must be the same over every provider. */
 export function awaitedSuite(fixture: ProviderFixture): void {
   let started: StartedFixture;
@@ -37,10 +31,11 @@ export function awaitedSuite(fixture: ProviderFixture): void {
 
   afterAll(() => started.stop());
 
+  /** Both ends of a connection, closed with the scope. */
   async function ends(
     options: EndpointOptions = { messages: true },
     serverOptions: EndpointOptions = options,
-  ): Promise<Ends> {
+  ) {
     await using listener = await listen(started.server, { host: ADDRESS });
     const { port } = listener.address;
     const [server, client] = await Promise.all([

@@ -17,6 +17,7 @@ import {
   needs,
   OWN_ERROR,
   type ProviderFixture,
+  pairOfTest,
   patience,
   read,
   SMALL_DEVICE,
@@ -399,8 +400,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
     );
 
     it('delivers what was sent before a graceful close', async () => {
-      await using pair = await connectedPair(started, { memoryBytes: 400_000 });
-      const { server, client } = pair;
+      const { server, client } = await pairOfTest(started, { memoryBytes: 400_000 });
       server.connection.qp.postRecv({ wrId: 9, sgList: [server.mr.sge()] });
       client.mr.buffer.set(pattern(400_000));
       client.connection.qp.postSend(send([client.mr.sge()]));
@@ -424,8 +424,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
     });
 
     it.skipIf(lacks(fixture, 'closingDrain'))('drains and closes in SQD', async () => {
-      await using pair = await connectedPair(started);
-      const { server, client } = pair;
+      const { server, client } = await pairOfTest(started);
       server.connection.qp.postRecv({ sgList: [server.mr.sge()] });
       client.connection.qp.postSend(send([client.mr.sge()]));
       await client.connection.qp.modify({ state: QPState.SQD });
@@ -435,8 +434,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
     });
 
     it('resolves every wait for the end, whenever it began and whichever side disconnects', async () => {
-      await using pair = await connectedPair(started);
-      const { server, client } = pair;
+      const { server, client } = await pairOfTest(started);
       const cancel = new AbortController();
       const cancelled = client.connection.disconnected({ signal: cancel.signal });
       const waits = [client.connection.disconnected(), client.connection.disconnected()];
@@ -485,8 +483,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
   );
 
   it('speaks IPv6', async () => {
-    await using pair = await connectedPair(started, { address: DEVICE.addresses[1] });
-    const { server, client } = pair;
+    const { server, client } = await pairOfTest(started, { address: DEVICE.addresses[1] });
     expect(client.connection.id.peerAddress?.address).toBe(DEVICE.addresses[1]);
     server.connection.qp.postRecv({ sgList: [server.mr.sge()] });
     client.connection.qp.postSend(send([client.mr.sge(0, 1000)]));

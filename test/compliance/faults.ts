@@ -28,6 +28,7 @@ import {
   write,
 } from '../support/provider-fixture.ts';
 
+const { qpAccessErr, qpFatal, qpReqErr } = AsyncEventType;
 const FLUSHED = { status: WCStatus.wrFlushErr };
 
 /** Misuse by the consumer or by its peer, and the errors that each side gets. */
@@ -85,14 +86,8 @@ export function faultSuite(fixture: ProviderFixture): void {
       expect(await completions(server.connection.cq)).toMatchObject([{ ...FLUSHED, wrId: 1n }]);
       const atClient = await completions(client.connection.cq, 2);
       expect(atClient).toMatchObject([SUCCESS, { ...FLUSHED, wrId: 2n }]);
-      await expectEvent(events[0], {
-        type: AsyncEventType.qpAccessErr,
-        qpNum: server.connection.qp.qpNum,
-      });
-      await expectEvent(events[1], {
-        type: AsyncEventType.qpFatal,
-        qpNum: client.connection.qp.qpNum,
-      });
+      await expectEvent(events[0], { type: qpAccessErr, qpNum: server.connection.qp.qpNum });
+      await expectEvent(events[1], { type: qpFatal, qpNum: client.connection.qp.qpNum });
       await bothEnd(pair);
       expect(Buffer.compare(server.mr.buffer, before)).toBe(0);
     });
@@ -110,8 +105,8 @@ export function faultSuite(fixture: ProviderFixture): void {
         { status: failure(fixture, WCStatus.remAccessErr), wrId: 1n, byteLen: 0 },
         { ...FLUSHED, wrId: 2n },
       ]);
-      await expectEvent(events[0], { type: AsyncEventType.qpReqErr });
-      await expectEvent(events[1], { type: AsyncEventType.qpFatal });
+      await expectEvent(events[0], { type: qpReqErr });
+      await expectEvent(events[1], { type: qpFatal });
       await bothEnd(pair);
       expect(client.mr.buffer.subarray(0, 8)).toEqual(new Uint8Array(8));
     };
@@ -201,7 +196,7 @@ export function faultSuite(fixture: ProviderFixture): void {
       await using pair = await connectedPair(started);
       const event = nextAsync(pair.server);
       pair.client.connection.qp.postSend(send([pair.client.mr.sge(0, 8)]));
-      await expectEvent(event, { type: AsyncEventType.qpFatal });
+      await expectEvent(event, { type: qpFatal });
       await bothEnd(pair);
     });
 
@@ -282,7 +277,7 @@ export function faultSuite(fixture: ProviderFixture): void {
         { wrId: 1n, status: failure(fixture, WCStatus.locProtErr), byteLen: 0 },
         { ...FLUSHED, wrId: 2n },
       ]);
-      await expectEvent(event, { type: AsyncEventType.qpFatal });
+      await expectEvent(event, { type: qpFatal });
       await bothEnd(pair);
     };
     it.each(cases)('completes a request in error for %s', body);

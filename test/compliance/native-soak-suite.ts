@@ -22,19 +22,14 @@ import type { SendWR } from '#contract/verbs/work-request';
 import { createNative } from '#verbs-api/native/native-provider';
 import { DEVICE } from '../support/provider-fixture.ts';
 
+const { bindMW, rdmaRead, rdmaWrite, send, sendWithInv } = WROpcode;
 const CALLS = 3000;
 /** Calls not awaited for longer than this continue beside the others. */
 const PATIENCE_MS = 10;
 /** Remembered objects of a kind; older ones stay open until their provider closes. */
 const REMEMBERED = 8;
 const SEED = 20_261_121;
-const OPCODES = [
-  WROpcode.rdmaWrite,
-  WROpcode.send,
-  WROpcode.rdmaRead,
-  WROpcode.sendWithInv,
-  WROpcode.bindMW,
-] as const;
+const OPCODES = [rdmaWrite, send, rdmaRead, sendWithInv, bindMW] as const;
 
 /** Objects of one kind, open or not. */
 class Pool<T extends VerbsObject> {
@@ -142,7 +137,7 @@ describe('native soak', () => {
         await id.connect(draw(3) === 0 ? { qp: qps.some } : {});
       },
       () => {
-        const opcode = OPCODES[draw(OPCODES.length)] ?? WROpcode.send;
+        const opcode = OPCODES[draw(OPCODES.length)] ?? send;
         const request = { opcode, flags: SendFlag.signaled, sgList: [mrs.some.sge()] };
         const target = { remoteAddr: 1, rkey: 2, invalidateRkey: 3 };
         const anything = { ...request, ...target } as SendWR;

@@ -9,6 +9,7 @@ import {
   lacks,
   needs,
   type ProviderFixture,
+  pairOfTest,
   patience,
   type StartedFixture,
   SUCCESS,
@@ -146,8 +147,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
   });
 
   it('waits on one queue from several places, and is cancelled by its signal', async () => {
-    await using pair = await connectedPair(started);
-    const { server, client } = pair;
+    const { server, client } = await pairOfTest(started);
     const { cq, qp } = server.connection;
     qp.postRecv(Array.from({ length: 4 }, () => ({ sgList: [] })));
     const cancel = new AbortController();
@@ -166,8 +166,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
   it('loses no wake-up between polling and arming', async () => {
     const depth = 64;
     const endpoint = { maxRecvWr: depth, maxSendWr: depth };
-    await using pair = await connectedPair(started, { endpoint });
-    const { server, client } = pair;
+    const { server, client } = await pairOfTest(started, { endpoint });
     const rounds = 500;
     const serve = (async () => {
       server.connection.qp.postRecv({ sgList: [server.mr.sge(0, 8)] });

@@ -40,6 +40,7 @@ import {
   type RoceSide,
   readyForDatagrams,
   rocePair,
+  rocePairOfTest,
   roceSide,
   SGID_INDEX,
   SGID_INDEX_IPV6,
@@ -239,8 +240,7 @@ function attributeCases(fixture: () => StartedFixture): void {
 
 function reliableCases(fixture: () => StartedFixture): void {
   it('sends, writes and reads, also over several packets [IBV-WC-04]', async () => {
-    await using pair = await rocePair(fixture());
-    const { server, client } = pair;
+    const { server, client } = await rocePairOfTest(fixture());
     const bytes = pattern(10_000);
     client.mr.buffer.set(bytes);
     server.qp.postRecv({ wrId: 7, sgList: [server.mr.sge(0, 10_000)] });
@@ -265,8 +265,7 @@ function reliableCases(fixture: () => StartedFixture): void {
   });
 
   it('delivers inline and scattered payload [IBV-POST-02]', async () => {
-    await using pair = await rocePair(fixture());
-    const { server, client } = pair;
+    const { server, client } = await rocePairOfTest(fixture());
     const bytes = pattern(64);
     client.mr.buffer.set(bytes.subarray(0, 32), 100);
     client.mr.buffer.set(bytes.subarray(32), 300);
@@ -281,8 +280,7 @@ function reliableCases(fixture: () => StartedFixture): void {
   });
 
   it('executes atomics [ROCE-ATOM-01, ROCE-ATOM-04]', async () => {
-    await using pair = await rocePair(fixture());
-    const { server, client } = pair;
+    const { server, client } = await rocePairOfTest(fixture());
     const word = new DataView(server.mr.buffer.buffer, server.mr.buffer.byteOffset);
     const result = new DataView(client.mr.buffer.buffer, client.mr.buffer.byteOffset);
     word.setBigUint64(0, 40n, true);
@@ -302,8 +300,7 @@ function reliableCases(fixture: () => StartedFixture): void {
   });
 
   it('carries immediate data of 32 bits with Sends and Writes [IBV-WC-07, IBV-POST-01]', async () => {
-    await using pair = await rocePair(fixture());
-    const { server, client } = pair;
+    const { server, client } = await rocePairOfTest(fixture());
     client.mr.buffer.set(pattern(100));
     const sgList = [client.mr.sge(0, 100)];
     server.qp.postRecv([{ sgList: [server.mr.sge(0, 100)] }, { sgList: [] }]);
@@ -343,8 +340,7 @@ function reliableCases(fixture: () => StartedFixture): void {
   });
 
   it('opens memory with windows of both types, and a Send closes one [IBV-MW-09, IBV-WC-08]', async () => {
-    await using pair = await rocePair(fixture());
-    const { server, client } = pair;
+    const { server, client } = await rocePairOfTest(fixture());
     client.mr.buffer.set(pattern(64));
     const range = { lkey: server.mr.lkey, addr: server.mr.address, length: 64 };
     const bind = { ...range, access: Access.remoteWrite };
@@ -369,8 +365,7 @@ function reliableCases(fixture: () => StartedFixture): void {
   });
 
   it('notifies of solicited messages only, on request [IBV-CQ-04]', async () => {
-    await using pair = await rocePair(fixture());
-    const { server, client } = pair;
+    const { server, client } = await rocePairOfTest(fixture());
     const channel = await server.context.createCompChannel();
     const cq = await server.context.createCQ({ cqe: 16, channel });
     const other = await server.pd.createQP({ sendCQ: cq, recvCQ: cq, maxSendWr: 4, maxRecvWr: 4 });
@@ -388,8 +383,7 @@ function reliableCases(fixture: () => StartedFixture): void {
   });
 
   it('finishes what was started in SQD, and continues in RTS [IBV-QP-18, IBV-QP-23]', async () => {
-    await using pair = await rocePair(fixture());
-    const { server, client } = pair;
+    const { server, client } = await rocePairOfTest(fixture());
     server.qp.postRecv([{ sgList: [] }, { sgList: [] }]);
     client.qp.postSend({ opcode: WROpcode.send, flags: signaled });
     expect(await completions(client.cq)).toMatchObject([SUCCESS]);
@@ -502,8 +496,7 @@ function failureCases(fixture: () => StartedFixture): void {
 
 function unreliableCases(fixture: () => StartedFixture): void {
   it('sends and writes', async () => {
-    await using pair = await rocePair(fixture(), QPType.uc);
-    const { server, client } = pair;
+    const { server, client } = await rocePairOfTest(fixture(), QPType.uc);
     client.mr.buffer.set(pattern(3000));
     server.qp.postRecv([{ sgList: [server.mr.sge(0, 3000)] }, { sgList: [] }]);
     const sgList = [client.mr.sge(0, 3000)];
@@ -543,8 +536,7 @@ function unreliableCases(fixture: () => StartedFixture): void {
 
 function datagramCases(fixture: () => StartedFixture): void {
   it('follow a GRH, with which the receiver can reply [ROCE-UD-01, ROCE-UD-02, ROCE-UD-14, IBV-GID-02, IBV-AH-02]', async () => {
-    await using pair = await rocePair(fixture(), QPType.ud);
-    const { server, client } = pair;
+    const { server, client } = await rocePairOfTest(fixture(), QPType.ud);
     for (const sgidIndex of [SGID_INDEX, SGID_INDEX_IPV6]) {
       const table = await client.context.queryGidTable();
       const dgid = table.find((entry) => entry.gidIndex === sgidIndex)?.gid ?? '';
@@ -585,8 +577,7 @@ function datagramCases(fixture: () => StartedFixture): void {
   });
 
   it('with another key are dropped [ROCE-UD-03]', async () => {
-    await using pair = await rocePair(fixture(), QPType.ud);
-    const { server, client } = pair;
+    const { server, client } = await rocePairOfTest(fixture(), QPType.ud);
     const { gid } = await exchanged(server);
     const ah = await client.pd.createAH({ grh: { dgid: gid, sgidIndex: SGID_INDEX } });
     server.qp.postRecv({ wrId: 1, sgList: [server.mr.sge(0, 64)] });
@@ -599,8 +590,7 @@ function datagramCases(fixture: () => StartedFixture): void {
   });
 
   it('longer than a packet are dropped, and other operations refused [ROCE-UD-11, ROCE-UD-12]', async () => {
-    await using pair = await rocePair(fixture(), QPType.ud);
-    const { server, client } = pair;
+    const { server, client } = await rocePairOfTest(fixture(), QPType.ud);
     const { gid } = await exchanged(server);
     const { maxMtuBytes } = await client.context.queryPort();
     const ah = await client.pd.createAH({ grh: { dgid: gid, sgidIndex: SGID_INDEX } });

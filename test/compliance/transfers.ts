@@ -20,6 +20,7 @@ import {
   memoryKinds,
   needs,
   type ProviderFixture,
+  pairOfTest,
   read,
   remote,
   type Side,
@@ -31,6 +32,7 @@ import {
   write,
 } from '../support/provider-fixture.ts';
 
+const { locQpOpErr, mwBindErr, remAccessErr, success } = WCStatus;
 const MIB = 1_048_576;
 /** Around the sizes at which something changes: nothing, one byte, alignment, inline, segments. */
 const LENGTHS = [0, 1, 3, 4, 63, 64, 65, 1023, 1024, 1460, 65_535, 65_536, MIB + 13];
@@ -47,8 +49,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     await using context = await started.client.open(DEVICE.name);
     const closed = await context.createCQ({ cqe: 64 });
     await closed.close();
-    await using pair = await connectedPair(started);
-    const { server, client } = pair;
+    const { server, client } = await pairOfTest(started);
     for (let wrId = 1; wrId <= 3; wrId++) {
       server.connection.qp.postRecv({ wrId, sgList: [server.mr.sge(0, 64)] });
       client.connection.qp.postSend(send([client.mr.sge(0, 8)], wrId));
@@ -60,8 +61,7 @@ export function transferSuite(fixture: ProviderFixture): void {
 
   describe.each(memoryKinds(fixture))('%s memory', (memory) => {
     it('sends messages of every length', async () => {
-      await using pair = await connectedPair(started, { memory, memoryBytes: 2 * MIB });
-      const { server, client } = pair;
+      const { server, client } = await pairOfTest(started, { memory, memoryBytes: 2 * MIB });
       for (const [index, length] of LENGTHS.entries()) {
         const bytes = pattern(length, index);
         client.mr.buffer.set(bytes, index);
@@ -91,8 +91,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     });
 
     it('writes and reads back messages of every length', async () => {
-      await using pair = await connectedPair(started, { memory, memoryBytes: 4 * MIB });
-      const { server, client } = pair;
+      const { server, client } = await pairOfTest(started, { memory, memoryBytes: 4 * MIB });
       const { qp, cq } = client.connection;
       for (const [index, length] of LENGTHS.entries()) {
         const bytes = pattern(length, index + 50);
@@ -113,8 +112,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     });
 
     it('gathers from and scatters into several elements', async () => {
-      await using pair = await connectedPair(started, { memory });
-      const { server, client } = pair;
+      const { server, client } = await pairOfTest(started, { memory });
       client.mr.buffer.set(pattern(1000));
       server.connection.qp.postRecv({
         sgList: [server.mr.sge(0, 10), server.mr.sge(100, 0), server.mr.sge(200, 500)],
@@ -171,8 +169,7 @@ export function transferSuite(fixture: ProviderFixture): void {
   });
 
   it('sends inlineData inline where the flag was forgotten', async () => {
-    await using pair = await connectedPair(started);
-    const { server, client } = pair;
+    const { server, client } = await pairOfTest(started);
     server.connection.qp.postRecv({ wrId: 1, sgList: [server.mr.sge(0, 100)] });
     const inlineData = pattern(40);
     client.connection.qp.postSend({ opcode: WROpcode.send, inlineData });
@@ -182,8 +179,7 @@ export function transferSuite(fixture: ProviderFixture): void {
   });
 
   it('copies inline payload when posting, without a registration', async () => {
-    await using pair = await connectedPair(started);
-    const { server, client } = pair;
+    const { server, client } = await pairOfTest(started);
     server.connection.qp.postRecv([{ sgList: [server.mr.sge()] }, { sgList: [] }]);
     const inlineData = pattern(64);
     const flags = SendFlag.inline | SendFlag.signaled;
@@ -215,8 +211,7 @@ export function transferSuite(fixture: ProviderFixture): void {
   });
 
   it('delays a fenced Send until the Read before it completes', async () => {
-    await using pair = await connectedPair(started);
-    const { server, client } = pair;
+    const { server, client } = await pairOfTest(started);
     const length = 32_768;
     server.mr.buffer.set(pattern(length));
     server.connection.qp.postRecv({ sgList: [server.mr.sge(length, length)] });
@@ -229,15 +224,13 @@ export function transferSuite(fixture: ProviderFixture): void {
       { ...SUCCESS, opcode: WCOpcode.send },
     ]);
     expect(await completions(server.connection.cq)).toMatchObject([{ byteLen: length }]);
-    const echoed = server.mr.buffer.subarray(length);
-    expect(sameBytes(echoed, pattern(length))).toBe(true);
+    expect(sameBytes(server.mr.buffer.subarray(length), pattern(length))).toBe(true);
   });
 
   it(
     'delivers Immediate Data, alone and after an RDMA Write',
     needs(fixture, 'immediateData', async () => {
-      await using pair = await connectedPair(started);
-      const { server, client } = pair;
+      const { server, client } = await pairOfTest(started);
       // A receive takes the 8 bytes too, and needs room for them.
       server.connection.qp.postRecv([
         { wrId: 1, sgList: [server.mr.sge(1000, 8)] },
@@ -340,8 +333,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     ])(
       'opens part of a region through a window of %s',
       needs(fixture, 'windows', async (_name, type) => {
-        await using pair = await connectedPair(started);
-        const { server, client } = pair;
+        const { server, client } = await pairOfTest(started);
         await using mw = await server.pd.allocMW(type);
         const rkey = incRkey(mw.rkey);
         server.connection.qp.postSend(bind(server, rkey, 100, Access.remoteWrite));
@@ -350,8 +342,7 @@ export function transferSuite(fixture: ProviderFixture): void {
         ]);
         await expect(server.mr.close()).rejects.toMatchObject({ code: 'EBUSY' });
         client.mr.buffer.set(pattern(100));
-        const through = { ...write([client.mr.sge(0, 100)], server.mr), rkey };
-        client.connection.qp.postSend(through);
+        client.connection.qp.postSend({ ...write([client.mr.sge(0, 100)], server.mr), rkey });
         expect(await completions(client.connection.cq)).toMatchObject([SUCCESS]);
         client.connection.qp.postSend(read([client.mr.sge(100, 100)], server.mr));
         await completions(client.connection.cq);
@@ -362,8 +353,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     it(
       'closes a window by a bind of nothing (type 1), an invalidation (type 2), or its end',
       needs(fixture, 'windows', async () => {
-        await using pair = await connectedPair(started);
-        const { server } = pair;
+        const { server } = await pairOfTest(started);
         const { qp, cq } = server.connection;
         await using first = await server.pd.allocMW(MWType.type1);
         await using second = await server.pd.allocMW(MWType.type2);
@@ -388,8 +378,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     it(
       'invalidates the peer’s STag with a Send, whose completion reports it',
       needs(fixture, 'windows', async () => {
-        await using pair = await connectedPair(started);
-        const { server, client } = pair;
+        const { server, client } = await pairOfTest(started);
         await using mw = await server.pd.allocMW(MWType.type2);
         const rkey = incRkey(mw.rkey);
         server.connection.qp.postSend(bind(server, rkey, 8, Access.remoteRead));
@@ -428,8 +417,8 @@ export function transferSuite(fixture: ProviderFixture): void {
           await mw.close();
           return wc?.status;
         };
-        expect(await through(MWType.type1)).toBe(WCStatus.success);
-        expect(await through(MWType.type2)).toBe(WCStatus.remAccessErr);
+        expect(await through(MWType.type1)).toBe(success);
+        expect(await through(MWType.type2)).toBe(remAccessErr);
       }),
     );
 
@@ -437,13 +426,10 @@ export function transferSuite(fixture: ProviderFixture): void {
       'refuses binds that grant more rights than the region has',
       needs(fixture, 'windows', async () => {
         const access = Access.localWrite | Access.remoteRead;
-        await using pair = await connectedPair(started, { access });
-        const { server } = pair;
+        const { server } = await pairOfTest(started, { access });
         await using mw = await server.pd.allocMW(MWType.type1);
         server.connection.qp.postSend(bind(server, incRkey(mw.rkey), 8, Access.remoteRead));
-        expect(await completions(server.connection.cq)).toMatchObject([
-          { status: WCStatus.mwBindErr },
-        ]);
+        expect(await completions(server.connection.cq)).toMatchObject([{ status: mwBindErr }]);
       }),
     );
 
@@ -452,8 +438,7 @@ export function transferSuite(fixture: ProviderFixture): void {
       needs(fixture, 'windows', async () => {
         const iova = 0xffff_ffff_fffe_1001n;
         const access = Access.localWrite | Access.mwBind;
-        await using pair = await connectedPair(started, { access, region: { iova } });
-        const { server, client } = pair;
+        const { server, client } = await pairOfTest(started, { access, region: { iova } });
         await using mw = await server.pd.allocMW(MWType.type2);
         const window = bind(server, incRkey(mw.rkey), 16, Access.remoteWrite);
         server.connection.qp.postSend(window);
@@ -483,11 +468,10 @@ export function transferSuite(fixture: ProviderFixture): void {
         [0, { iova: 0x1_0000_0000n }, 0x1_0000_0000],
         [0, { iova: 0xffff_ffff_fffe_0001n }, 0xffff_ffff_fffe_0001n],
       ] as const) {
-        await using pair = await connectedPair(started, {
+        const { server, client } = await pairOfTest(started, {
           access: access | extra,
           region: options,
         });
-        const { server, client } = pair;
         client.mr.buffer.set(pattern(16));
         client.connection.qp.postSend({
           ...write([client.mr.sge(0, 16)], server.mr),
@@ -506,12 +490,11 @@ export function transferSuite(fixture: ProviderFixture): void {
     'reaches regions far above 2^53 [DDP-4.2-07]',
     needs(fixture, 'chosenAddresses', async () => {
       const iova = 0xffff_ffff_fffe_1001n;
-      await using pair = await connectedPair(started, {
+      const { server, client } = await pairOfTest(started, {
         access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
         region: { iova },
         memoryBytes: 32_768,
       });
-      const { server, client } = pair;
       const { qp, cq } = client.connection;
       server.mr.buffer.set(pattern(30_000));
       // Both the source and the sink of the Read are up there.
@@ -521,9 +504,7 @@ export function transferSuite(fixture: ProviderFixture): void {
       expect(client.mr.buffer.subarray(7, 30_006)).toEqual(pattern(30_000).subarray(1));
       const outside = { remoteAddr: iova + 32_768n, rkey: server.mr.rkey };
       qp.postSend({ ...read([client.mr.sge(0, 1)], server.mr), ...outside });
-      expect(await completions(cq)).toMatchObject([
-        { status: failure(fixture, WCStatus.remAccessErr) },
-      ]);
+      expect(await completions(cq)).toMatchObject([{ status: failure(fixture, remAccessErr) }]);
     }),
   );
 
@@ -531,8 +512,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     'never exceeds the negotiated read depth, however many Reads are posted',
     async () => {
       const serverEndpoint = { responderResources: 2 };
-      await using pair = await connectedPair(started, { serverEndpoint });
-      const { server, client } = pair;
+      const { server, client } = await pairOfTest(started, { serverEndpoint });
       expect(client.connection.established.initiatorDepth).toBe(2);
       expect((await client.connection.qp.query()).maxRdAtomic).toBe(2);
       server.mr.buffer.set(pattern(4096));
@@ -541,7 +521,7 @@ export function transferSuite(fixture: ProviderFixture): void {
       );
       client.connection.qp.postSend(reads);
       const taken = await completions(client.connection.cq, reads.length);
-      expect(taken.every((wc) => wc.status === WCStatus.success)).toBe(true);
+      expect(taken.every((wc) => wc.status === success)).toBe(true);
       expect(client.mr.buffer.subarray(0, 4096)).toEqual(pattern(4096));
     },
   );
@@ -550,13 +530,10 @@ export function transferSuite(fixture: ProviderFixture): void {
     'completes a Read in error where none were negotiated',
     async () => {
       const clientEndpoint = { initiatorDepth: 0 };
-      await using pair = await connectedPair(started, { clientEndpoint });
-      const { server, client } = pair;
+      const { server, client } = await pairOfTest(started, { clientEndpoint });
       expect(client.connection.established.initiatorDepth).toBe(0);
       client.connection.qp.postSend(read([client.mr.sge(0, 8)], server.mr));
-      expect(await completions(client.connection.cq)).toMatchObject([
-        { status: WCStatus.locQpOpErr },
-      ]);
+      expect(await completions(client.connection.cq)).toMatchObject([{ status: locQpOpErr }]);
     },
   );
 

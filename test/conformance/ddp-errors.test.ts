@@ -4,9 +4,9 @@
  */
 import { afterEach, describe, expect, it } from 'vitest';
 import { Access, AsyncEventType, CMEventType, QPState, WCStatus } from '#contract/verbs/enums';
-import { Consumer, hex32, hex64, type Region } from '../support/consumer.ts';
+import { Consumer, hex32, hex64 } from '../support/consumer.ts';
 import { closeFacing, Facing, settled } from '../support/facing.ts';
-import { withMemory } from '../support/facing-memory.ts';
+import { type FacingMemory, withMemory } from '../support/facing-memory.ts';
 import { bytesOf, compactHex, hexOf } from '../support/hex.ts';
 import { until } from '../support/patience.ts';
 import { copying } from '../support/raw-fpdu.ts';
@@ -17,7 +17,7 @@ const SEND = '4143 00000000 00000000 00000001 00000000';
 
 /** Sends `ulpdu`; expects the Terminate, nothing placed or delivered, and an error at the consumer. */
 async function expectTerminate(
-  { facing, region }: { facing: Facing; region: Region },
+  { facing, region }: FacingMemory,
   ulpdu: string,
   payload: string,
 ): Promise<void> {
@@ -31,13 +31,12 @@ async function expectTerminate(
   expect(consumer.qp.state).toBe(QPState.ERR);
   expect(node.asyncEvents.map(({ object }) => object)).toContain(consumer.qp);
   expect(hexOf(region.bytes)).toBe(before);
-  const done = consumer.receivedNow();
-  expect(done.every(({ status }) => status !== WCStatus.success)).toBe(true);
+  expect(consumer.receivedNow().every(({ status }) => status !== WCStatus.success)).toBe(true);
 }
 
-/** The same with a new responder. */
-async function expectError(control: string, ulpdu: string): Promise<void> {
-  await expectTerminate(await withMemory(), ulpdu, copying(control, ulpdu));
+/** The same where the Terminate copies the DDP header; by default with a new responder. */
+async function expectError(control: string, ulpdu: string, rig?: FacingMemory): Promise<void> {
+  await expectTerminate(rig ?? (await withMemory()), ulpdu, copying(control, ulpdu));
 }
 
 describe('an untagged segment', () => {
@@ -49,7 +48,7 @@ describe('an untagged segment', () => {
 
   it('for which no receive is posted is error 1/2/2 [DDP-7.1-02, DDP-7.1-15, RDMAP-5.3-02, DDP-7.1-08]', async () => {
     for (const ulpdu of [SEND, `${SEND} 41424344`]) {
-      await expectTerminate(await withMemory({}, 0), ulpdu, copying('1202c000', ulpdu));
+      await expectError('1202c000', ulpdu, await withMemory({}, 0));
     }
   });
 
@@ -57,7 +56,7 @@ describe('an untagged segment', () => {
     'with MSN %s when 1 is due is error 1/2/3 [DDP-7.1-05, DDP-7.1-06]',
     async (msn) => {
       const ulpdu = `4143 00000000 00000000 ${msn} 00000000 41`;
-      await expectTerminate(await withMemory({}, 4), ulpdu, copying('1203c000', ulpdu));
+      await expectError('1203c000', ulpdu, await withMemory({}, 4));
     },
   );
 
@@ -65,14 +64,13 @@ describe('an untagged segment', () => {
     const rig = await withMemory({}, 4);
     rig.facing.say(`${SEND} 41`);
     expect(await rig.facing.consumer.payloads(1)).toEqual(['41']);
-    await expectTerminate(rig, `${SEND} 41`, copying('1203c000', `${SEND} 41`));
+    await expectError('1203c000', `${SEND} 41`, rig);
   });
 
   it('with the next MSN while a message lacks its last segment is error 1/2/3 [DDP-7.1-05, DDP-7.1-06]', async () => {
     const rig = await withMemory({}, 4);
     rig.facing.say('0143 00000000 00000000 00000001 00000000 41');
-    const next = '4143 00000000 00000000 00000002 00000000 42';
-    await expectTerminate(rig, next, copying('1203c000', next));
+    await expectError('1203c000', '4143 00000000 00000000 00000002 00000000 42', rig);
   });
 
   it('with an MO beyond the receive is error 1/2/4 [DDP-7.1-03, DDP-7.1-07]', async () => {
@@ -85,8 +83,7 @@ describe('an untagged segment', () => {
     await expectError('1205c000', `${SEND} ${'41'.repeat(65)}`);
     const rig = await withMemory();
     rig.facing.say(`0143 00000000 00000000 00000001 00000000 ${'55'.repeat(64)}`);
-    const second = '0143 00000000 00000000 00000001 00000040 55';
-    await expectTerminate(rig, second, copying('1205c000', second));
+    await expectError('1205c000', '0143 00000000 00000000 00000001 00000040 55', rig);
     // Filling it exactly is allowed.
     const { facing } = await withMemory();
     facing.say(`${SEND} ${'66'.repeat(64)}`);
@@ -106,8 +103,7 @@ describe('a tagged segment', () => {
     rig.facing.say(`c140 ${gone.stag} ${hex64(0x1000)} 41`);
     await until('the Write', () => gone.bytes[0] === 0x41);
     gone.mr.close();
-    const ulpdu = `c140 ${gone.stag} ${hex64(0x1001)} 42`;
-    await expectTerminate(rig, ulpdu, copying('1100c000', ulpdu));
+    await expectError('1100c000', `c140 ${gone.stag} ${hex64(0x1001)} 42`, rig);
     expect(gone.bytes[1]).toBe(0);
   });
 
@@ -116,8 +112,7 @@ describe('a tagged segment', () => {
     const { node } = rig.facing;
     const stranger = new Consumer(node);
     const other = stranger.register(64);
-    const ulpdu = `c140 ${other.stag} ${hex64(0x1000)} 41`;
-    await expectTerminate(rig, ulpdu, copying('1102c000', ulpdu));
+    await expectError('1102c000', `c140 ${other.stag} ${hex64(0x1000)} 41`, rig);
     expect(other.bytes[0]).toBe(0);
   });
 
@@ -129,8 +124,7 @@ describe('a tagged segment', () => {
       owner.consumer.register(64),
       Access.remoteWrite | Access.remoteRead,
     );
-    const ulpdu = `c140 ${bound.stag} ${hex64(0x4000_0000)} 41`;
-    await expectTerminate(rig, ulpdu, copying('1102c000', ulpdu));
+    await expectError('1102c000', `c140 ${bound.stag} ${hex64(0x4000_0000)} 41`, rig);
     // SEC-6.1.1-04: the stream that owns it continues.
     owner.consumer.postReceive(8);
     owner.say(`${SEND} 42`);
@@ -140,16 +134,14 @@ describe('a tagged segment', () => {
   it('with an STag that may not be written is error 1/1/0 [DDP-7.1-11, ARCH-3-04]', async () => {
     const rig = await withMemory();
     const readable = rig.facing.consumer.register(64, { access: Access.remoteRead });
-    const ulpdu = `c140 ${readable.stag} ${hex64(0x1000)} 41`;
-    await expectTerminate(rig, ulpdu, copying('1100c000', ulpdu));
+    await expectError('1100c000', `c140 ${readable.stag} ${hex64(0x1000)} 41`, rig);
     expect(readable.bytes[0]).toBe(0);
   });
 
   it('that begins or ends outside the range is error 1/1/1 [DDP-7.1-12, DDP-7.1-13, DDP-8.3-01, SEC-6.2.1-01, ARCH-3-02, ARCH-3-03, SEC-6.3.4-01]', async () => {
     for (const to of [0xfff, 0x1ffd, 0x2000, 0x1_0000_1000]) {
       const rig = await withMemory();
-      const ulpdu = `c140 ${rig.region.stag} ${hex64(to)} 41424344`;
-      await expectTerminate(rig, ulpdu, copying('1101c000', ulpdu));
+      await expectError('1101c000', `c140 ${rig.region.stag} ${hex64(to)} 41424344`, rig);
     }
     // Ending exactly at the end of the range is allowed.
     const { facing, region } = await withMemory();
@@ -165,8 +157,7 @@ describe('a tagged segment', () => {
       ['fffffffffffffffb', '1101c000'],
     ] as const) {
       const rig = await withMemory();
-      const ulpdu = `c140 ${rig.region.stag} ${to} 41424344`;
-      await expectTerminate(rig, ulpdu, copying(control, ulpdu));
+      await expectError(control, `c140 ${rig.region.stag} ${to} 41424344`, rig);
     }
   });
 });
@@ -176,8 +167,7 @@ describe('a segment', () => {
     for (const version of [0, 2, 3]) {
       await expectError('1206c000', `4${version}43 00000000 00000000 00000001 00000000 41`);
       const rig = await withMemory();
-      const tagged = `c${version}40 ${rig.region.stag} ${hex64(0x1000)} 41`;
-      await expectTerminate(rig, tagged, copying('1104c000', tagged));
+      await expectError('1104c000', `c${version}40 ${rig.region.stag} ${hex64(0x1000)} 41`, rig);
     }
     // The version is checked first.
     await expectError('1206c000', '4243 00000000 00000005 00000001 00000000');
@@ -196,8 +186,7 @@ describe('a segment', () => {
   });
 
   it('that is invalid ends the stream: later segments are dropped silently [DDP-3-04, DDP-7.1-19, MPA-8-07]', async () => {
-    const wire = { closeTimeoutMicros: 400_000 };
-    const { facing, region } = await withMemory({ wire }, 200);
+    const { facing, region } = await withMemory({ wire: { closeTimeoutMicros: 400_000 } }, 200);
     const later = Array.from({ length: 100 }, (_, i) => [
       `4143 00000000 00000000 ${hex32(i + 1)} 00000000 41`,
       `c140 ${region.stag} ${hex64(0x1000)} 42`,

@@ -122,7 +122,6 @@ function terminate(code: string): string {
   return compactHex(`4147 00000000 00000002 00000001 00000000 20${code}0000`);
 }
 
-/** A Read Request of one byte from `stag`. */
 function readRequest(msn: number, stag: string): string {
   return `4141 00000000 00000001 ${hex32(msn)} 00000000 00000001 0000000000000000 00000001 ${stag} 0000000000001000`;
 }

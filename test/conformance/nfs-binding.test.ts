@@ -72,7 +72,6 @@ async function overRdma(procedure: number, args: string, lists = NO_LISTS): Prom
   return Buffer.from(await raw.nextBytes());
 }
 
-/** The counted handle of the file. */
 async function fileHandle(): Promise<string> {
   const reply = (await overRdma(3, `${await rootHandle()} 00000004 66696c65`)).subarray(28);
   expect([acceptStatus(reply), reply.readUInt32BE(24)]).toEqual([0, 0]);

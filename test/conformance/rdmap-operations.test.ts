@@ -207,8 +207,7 @@ describe('an RDMA Read, as requester', () => {
   });
 
   it('waits when ORD is reached, and so does everything posted after it [RDMAP-6.1-02, RDMAP-6.1-03, RDMAP-5.2.1-04, RDMAP-5.5-08]', async () => {
-    const wishes = { initiatorDepth: 2, responderResources: 2 };
-    const facing = await Facing.initiator({ wishes });
+    const facing = await Facing.initiator({ wishes: { initiatorDepth: 2, responderResources: 2 } });
     const { consumer } = facing;
     const sink = consumer.register(8);
     for (let i = 0; i < 3; i++) consumer.read(sink, 1, i, i);
@@ -267,8 +266,7 @@ describe('an RDMA Read, as responder', () => {
   });
 
   it('consumes no receive, and IRD of them fit [RDMAP-5.2.1-02, RDMAP-5.2.2-02, RDMAP-6.1-02]', async () => {
-    const wishes = { initiatorDepth: 4, responderResources: 4 };
-    const facing = await Facing.responder({ wishes });
+    const facing = await Facing.responder({ wishes: { initiatorDepth: 4, responderResources: 4 } });
     const region = facing.consumer.register(8);
     const source = `${region.stag} ${hex64(0x1000)}`;
     for (let round = 0; round < 25; round++) {
@@ -286,16 +284,9 @@ describe('an RDMA Read, as responder', () => {
         readRequest(i, 1, `${region.stag} ${hex64(0xfff + i)}`),
       ),
     );
-    expect((await facing.receive(8)).map((ulpdu) => ulpdu.slice(28))).toEqual([
-      '01',
-      '02',
-      '03',
-      '04',
-      '05',
-      '06',
-      '07',
-      '08',
-    ]);
+    expect((await facing.receive(8)).map((ulpdu) => ulpdu.slice(28))).toEqual(
+      '01 02 03 04 05 06 07 08'.split(' '),
+    );
   });
 
   it('sees what was sent and written before it [RDMAP-5.5-06, DDP-5.4-02, ARCH-ORD-03, RDMAP-5.5-07]', async () => {

@@ -36,7 +36,6 @@ function atomic(
   return `${head('4a', 1, msn)} ${operation} 00000007 ${target} ${operands.join(' ')}`;
 }
 
-/** A plain FetchAdd. */
 function fetchAdd(msn: number, target: string, add: bigint | number): string {
   return atomic(msn, FETCH_ADD, target, [hex64(add), ZERO, ZERO, ALL_ONES]);
 }
@@ -239,8 +238,7 @@ describe('an atomic, as responder', () => {
   it('shares IRD with Reads, and IRD of them have room [RDMAPX-5.2.2-03]', async () => {
     const wishes = { initiatorDepth: 2, responderResources: 2 };
     const { facing, target } = await withWord(0n, { wishes });
-    const read = `${head('41', 1, 2)} 00000001 ${ZERO} 00000008 ${target}`;
-    facing.say(fetchAdd(1, target, 1), read);
+    facing.say(fetchAdd(1, target, 1), `${head('41', 1, 2)} 00000001 ${ZERO} 00000008 ${target}`);
     expect(await facing.receive(2)).toHaveLength(2);
     const third = fetchAdd(5, target, 1);
     facing.say(fetchAdd(3, target, 1), fetchAdd(4, target, 1), third);
@@ -338,8 +336,7 @@ describe('an atomic, as requester', () => {
   });
 
   it('shares ORD with Reads, and as many Responses have room [RDMAPX-5.2-01, RDMAPX-5.2.2-04]', async () => {
-    const wishes = { initiatorDepth: 2, responderResources: 2 };
-    const facing = await Facing.initiator({ wishes });
+    const facing = await Facing.initiator({ wishes: { initiatorDepth: 2, responderResources: 2 } });
     const { consumer } = facing;
     const sink = consumer.register(8);
     for (let i = 0; i < 4; i++) consumer.fetchAdd(sink, 1n, 1, 8);

@@ -48,7 +48,6 @@ async function facing(
   return { client, raw };
 }
 
-/** A segment of a chunk. */
 interface Segment {
   readonly handle: number;
   readonly length: number;
@@ -56,19 +55,7 @@ interface Segment {
 }
 
 /** A call as encoded in its Send, parsed by hand. */
-interface Call {
-  readonly xid: number;
-  readonly credits: number;
-  readonly type: number;
-  readonly reads: readonly (Segment & { readonly position: number })[];
-  readonly writes: readonly (readonly Segment[])[];
-  readonly reply: readonly Segment[] | undefined;
-  /** Bytes after the transport header. */
-  readonly body: Buffer;
-  readonly bytes: number;
-}
-
-async function nextCall(raw: RawPeer): Promise<Call> {
+async function nextCall(raw: RawPeer) {
   const bytes = Buffer.from(await raw.nextBytes());
   let at = 0;
   const word = (): number => {

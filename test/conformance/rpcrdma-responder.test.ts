@@ -195,8 +195,7 @@ describe('thresholds', () => {
     const { port } = server.address;
     const established = await connect(world.provider, { host: '127.0.0.1', port });
     opened.push(established);
-    const privateData = hexOf(established.established.privateData);
-    expect(privateData.slice(0, 12)).toMatch(/^f6ab0e18010[01]$/);
+    expect(hexOf(established.established.privateData).slice(0, 12)).toMatch(/^f6ab0e18010[01]$/);
   });
 });
 

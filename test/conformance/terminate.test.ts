@@ -32,9 +32,9 @@ async function expectTerminate(
   expect(facing.consumer.receivedNow().map(({ status }) => status)).not.toContain(success);
 }
 
-/** The same with a new responder; the Terminate copies the DDP header. */
-async function expectError(control: string, ulpdu: string): Promise<void> {
-  await expectTerminate(await withMemory(), ulpdu, copying(control, ulpdu));
+/** The same where the Terminate copies the DDP header; by default with a new responder. */
+async function expectError(control: string, ulpdu: string, rig?: FacingMemory): Promise<void> {
+  await expectTerminate(rig ?? (await withMemory()), ulpdu, copying(control, ulpdu));
 }
 
 describe('a message', () => {
@@ -43,16 +43,14 @@ describe('a message', () => {
       await expectError('0205c000', `41${control} 00000000 00000000 00000001 00000000 41`);
     }
     const rig = await withMemory();
-    const tagged = `c180 ${rig.region.stag} ${hex64(0x1000)} 41`;
-    await expectTerminate(rig, tagged, copying('0205c000', tagged));
+    await expectError('0205c000', `c180 ${rig.region.stag} ${hex64(0x1000)} 41`, rig);
   });
 
   it('with an unassigned opcode is error 0/2/6 [RDMAP-4.1-02, RDMAP-7.2-01, IANA-3.4-01]', async () => {
     for (const opcode of ['c', 'd', 'e', 'f']) {
       await expectError('0206c000', `414${opcode} 00000000 00000000 00000001 00000000 41`);
       const rig = await withMemory();
-      const tagged = `c14${opcode} ${rig.region.stag} ${hex64(0x1000)} 41`;
-      await expectTerminate(rig, tagged, copying('0206c000', tagged));
+      await expectError('0206c000', `c14${opcode} ${rig.region.stag} ${hex64(0x1000)} 41`, rig);
     }
   });
 
@@ -62,8 +60,7 @@ describe('a message', () => {
       const digit = opcode.toString(16);
       if (right !== -1) {
         const rig = await withMemory();
-        const tagged = `c14${digit} ${rig.region.stag} ${hex64(0x1000)} 41`;
-        await expectTerminate(rig, tagged, copying('0206c000', tagged));
+        await expectError('0206c000', `c14${digit} ${rig.region.stag} ${hex64(0x1000)} 41`, rig);
       }
       const wrong = right === 0 ? 1 : 0;
       await expectError('0206c000', `414${digit} 00000000 0000000${wrong} 00000001 00000000 00*28`);
@@ -72,16 +69,14 @@ describe('a message', () => {
 
   it('of an unrequested Read Response is error 0/2/6 [RDMAP-5.2.2-08, RDMAP-7.1-03]', async () => {
     const rig = await withMemory();
-    const ulpdu = `c142 ${rig.region.stag} ${hex64(0x1000)} 4142`;
-    await expectTerminate(rig, ulpdu, copying('0206c000', ulpdu));
+    await expectError('0206c000', `c142 ${rig.region.stag} ${hex64(0x1000)} 4142`, rig);
   });
 });
 
 describe('a Send with Invalidate', () => {
   /** The answer to an invalidation of `stag`, whose owner may still use it afterwards. */
   async function refused(rig: FacingMemory, stag: string, control: string): Promise<void> {
-    const ulpdu = `4144 ${stag} 00000000 00000001 00000000 4142`;
-    await expectTerminate(rig, ulpdu, copying(control, ulpdu));
+    await expectError(control, `4144 ${stag} 00000000 00000001 00000000 4142`, rig);
   }
 
   it('of an STag that names nothing is error 0/1/0 [RDMAP-7.2-04]', async () => {
@@ -227,8 +222,7 @@ describe('a sent Terminate', () => {
   });
 
   it('copies the header of a tagged segment, 14 bytes as they came [RDMAP-4.8-05, RDMAP-4.8-07]', async () => {
-    const ulpdu = 'fd70 deadbeef 0000000000000000 41';
-    await expectError('1100c000', ulpdu);
+    await expectError('1100c000', 'fd70 deadbeef 0000000000000000 41');
   });
 
   it('reports only the first error [RDMAP-7.1-05]', async () => {
@@ -275,7 +269,6 @@ describe('a sent Terminate', () => {
 });
 
 describe('a received Terminate', () => {
-  /** The head of a Terminate. */
   const TERMINATE = '4147 00000000 00000002 00000001 00000000';
 
   it('consumes no receive, ends outstanding work and is reported to the consumer with its content [RDMAP-5.4-02, RDMAP-5.4-03, RDMAP-4.8-04, RDMAP-6.2.1-02]', async () => {

@@ -25,7 +25,6 @@ export function indexPage(entries: readonly EntryPoint[]): string {
   return `# API reference\n\n${rows.join('\n\n')}\n`;
 }
 
-/** The page of an entry point. */
 export function entryPage({ specifier, doc, names }: EntryPoint): string {
   const known = new Set(names.map(({ name }) => name));
   const contents = names.map(({ name }) => `[${name}](#${anchor(name)})`).join(' · ');

@@ -41,7 +41,6 @@ const PINGS = '1000000';
 export const WIRES = ['tcp', 'sctp', 'roce'] as const;
 type Wire = (typeof WIRES)[number];
 
-/** Devices of the daemons. */
 const DEVICES = {
   tcp: {},
   sctp: { lowerLayer: 'sctp' },
@@ -59,7 +58,6 @@ type Victim = 'client' | 'near daemon' | 'far daemon' | 'peer' | 'none';
 /** Programs at the two ends. */
 export type Load = 'typescript' | 'rping' | 'ib_write_bw';
 
-/** One round as drawn. */
 interface Round {
   readonly number: number;
   readonly load: Load;
@@ -240,7 +238,6 @@ class Lateness {
   }
 }
 
-/** See the module's comment. */
 export class Campaign {
   readonly tally: Tally = { rounds: 0, kills: {}, sends: 0, slowestMs: 0 };
   readonly #prng: Prng;
@@ -581,7 +578,6 @@ function isClean(now: Footprint, baseline: Footprint): boolean {
   );
 }
 
-/** A round in words. */
 export function describeRound({ number, load, victim, early, delayMs }: Round): string {
   const instant = `${delayMs} ms after ${early ? 'the start' : 'the first transfers'}`;
   return `round ${number} (${load}, ${victim === 'none' ? 'no kill' : `kill of the ${victim}`}, ${instant})`;

@@ -12,7 +12,6 @@ const MAINS = ['../../dist/daemon/cli/main.js', '../../daemon/cli/main.js'].map(
   fileURLToPath(new URL(path, import.meta.url)),
 );
 
-/** The words that run the compiled command. */
 export function commandWords(words: readonly string[]): string[] {
   const main = MAINS.find((path) => existsSync(path));
   if (main === undefined) throw new Error('dist/ lacks the command: run npm run build');
@@ -49,7 +48,6 @@ export interface Finished {
   readonly stderr: string;
 }
 
-/** A command under way. */
 export class RunningCommand {
   readonly #child: ChildProcess;
   readonly #ended: Promise<Finished>;
@@ -123,14 +121,12 @@ export class RunningCommand {
     return finished;
   }
 
-  /** Ends it in any case. */
   async kill(): Promise<void> {
     this.#child.kill('SIGKILL');
     await this.#ended;
   }
 }
 
-/** Runs a command to its end. */
 export async function runCommand(
   words: readonly string[],
   environment?: Readonly<Record<string, string>>,
@@ -150,7 +146,6 @@ export class CommandFolder {
     return this.#path;
   }
 
-  /** A path in the folder. */
   file(name: string): string {
     return join(this.path, name);
   }

@@ -4,7 +4,6 @@ import { writeIpRequest } from '#daemon/roce/wire/ip-request';
 import { bytesOf } from './hex.ts';
 import { counted } from './pattern.ts';
 
-/** Fields of each message. */
 export const CM_MESSAGES: { readonly [N in CmMessageName]: CmFields<N> } = {
   REQ: {
     localCommId: 0x01020304,

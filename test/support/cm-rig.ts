@@ -314,7 +314,6 @@ export class CmRig {
   }
 }
 
-/** An active connection being established. */
 interface Connecting {
   readonly id: CmId;
   readonly qp: FakeQP;

@@ -35,14 +35,12 @@ const REGION_SPACING = 0x100_0000;
 const ALL_ACCESS =
   Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic | Access.mwBind;
 
-/** How a consumer is made. */
 export interface ConsumerOptions {
   readonly device?: string;
   /** Share these with another consumer. */
   readonly pd?: PD;
   readonly cq?: CQ;
   readonly srq?: SRQ;
-  /** Entries of its CQ. */
   readonly cqe?: number;
 }
 
@@ -54,7 +52,6 @@ export interface Region {
   readonly stag: string;
 }
 
-/** Parameters of a region. */
 interface RegionOptions {
   readonly access?: number;
   /** Tagged Offset of its first byte. */
@@ -84,7 +81,6 @@ export function hex64(value: number | bigint): string {
   return value.toString(16).padStart(16, '0');
 }
 
-/** See the module's comment. */
 export class Consumer {
   readonly node: RnicNode;
   readonly device: EmulatedDevice;
@@ -169,7 +165,6 @@ export class Consumer {
     return { mw, stag: hex32(rkey) };
   }
 
-  /** Posts receives of `lengthBytes` each. */
   postReceive(lengthBytes: number, count = 1): void {
     for (let i = 0; i < count; i++) {
       const at = this.#receiveAt;

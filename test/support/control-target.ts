@@ -37,7 +37,6 @@ const CLIENT = {
 
 const OWNER = { client: 3, pid: 77, program: 'rping', device: 'a' };
 
-/** See the module's comment. */
 export class FixedTarget implements ControlTarget {
   readonly operationTimes = new OperationTimes(() => performance.now() / 1000);
   readonly turnTimes = new CountedTimes([0.01, 0.1]);

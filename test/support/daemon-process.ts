@@ -67,7 +67,6 @@ export async function printed(child: ChildProcess, text: string | RegExp): Promi
 export class DaemonProcess {
   readonly directory: string;
   readonly socketPath: string;
-  /** Lines of the log. */
   log = '';
   /** Resolves once all code for clients is loaded and turns are watched. */
   readonly loaded: Promise<void>;
@@ -117,7 +116,6 @@ export class DaemonProcess {
     return this.#child.pid;
   }
 
-  /** The daemon's status. */
   status(): Promise<DaemonStatus> {
     return queryDaemon('status', {}, { socketPath: this.socketPath });
   }
@@ -176,7 +174,6 @@ export class DaemonProcess {
     return now;
   }
 
-  /** Sends a signal. */
   signal(name: NodeJS.Signals): void {
     this.#child.kill(name);
   }

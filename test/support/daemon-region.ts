@@ -1,7 +1,6 @@
 /** How the two ends of the kill test exchange the location of their memory. */
 import type { MR } from '#contract/verbs/provider';
 
-/** Bytes of each region. */
 export const REGION_BYTES = 256 * 1024;
 
 /** Address and key of a region as private data. */

@@ -6,7 +6,6 @@ import { pino } from 'pino';
 import type { DaemonConfigInput } from '#daemon/main/config';
 import { type Daemon, startDaemon } from '#daemon/main/daemon';
 
-/** See the module's comment. */
 export class DaemonRig {
   readonly directory = mkdtempSync(join(tmpdir(), 'iwarpd-test-'));
   readonly socketPath = join(this.directory, 'iwarpd.sock');

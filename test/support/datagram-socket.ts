@@ -10,7 +10,6 @@ const close = libc.func('int close(int fd)');
 const AF_UNIX = 1;
 const SOCK_DGRAM_NONBLOCK_CLOEXEC = 2 | 0x800 | 0x80000;
 
-/** See the module's comment. */
 export class DatagramSocket {
   readonly #fd: number;
 

@@ -22,7 +22,6 @@ export interface DocExample {
   readonly needs: readonly string[];
   /** Continues the previous block of its language. */
   readonly goesOn: boolean;
-  /** Why it is not run. */
   readonly notRun: string | undefined;
 }
 

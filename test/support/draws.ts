@@ -103,7 +103,6 @@ export class Draws extends Prng {
     return sum >>> 0;
   }
 
-  /** One of a list. */
   pick<T>(list: readonly T[]): T {
     const picked = list[this.below(list.length)];
     if (picked === undefined && list.length === 0) throw new Error('nothing to pick from');
@@ -130,7 +129,6 @@ export class Draws extends Prng {
     return [0x20_0000_0000_0000n, 0x7fff_ffff_ffff_ffffn, 0x1_0000_0000n][kind - 5] ?? low;
   }
 
-  /** `length` random bytes. */
   bytes(length: number): Uint8Array {
     const bytes = new Uint8Array(length);
     let word = 0;

@@ -26,7 +26,6 @@ export interface ExpectedStartup {
   readonly privateData: string;
 }
 
-/** One direction of a connection. */
 export interface ExpectedDirection {
   readonly startup: ExpectedStartup;
   /** A line for each FPDU; the README explains it. */
@@ -53,18 +52,15 @@ export interface ExpectedCapture {
 
 const directory = join(repositoryRoot(), 'test/interop/captures');
 
-/** Names of all recordings. */
 export function captureNames(): string[] {
   const files = readdirSync(directory).filter((file) => file.endsWith('.pcap'));
   return files.map((file) => file.slice(0, -'.pcap'.length));
 }
 
-/** Path of a recording. */
 export function capturePath(name: string): string {
   return join(directory, `${name}.pcap`);
 }
 
-/** The expectations of a recording. */
 export function readExpectation(name: string): ExpectedCapture {
   return JSON.parse(readFileSync(join(directory, `${name}.json`), 'utf8')) as ExpectedCapture;
 }

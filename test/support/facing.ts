@@ -27,7 +27,6 @@ const DDP_UNTAGGED_HEX = 36;
 /** Writes no bytes, and releases a responder (RFC 5044 §7.1.2 rule 4). */
 const EMPTY_WRITE = 'c140 00000000 0000000000000000';
 
-/** How the two are made. */
 export interface FacingOptions {
   /** Of the host's device. Client-server model unless this says otherwise. */
   readonly wire?: Partial<WireDefaults>;
@@ -126,7 +125,6 @@ export async function dialOut(
   return { peer, id };
 }
 
-/** The startup frame that a raw peer has received. */
 export async function startupOf(peer: RawPeer): Promise<Buffer> {
   await peer.receive(STARTUP_HEADER_BYTES);
   const length = STARTUP_HEADER_BYTES + peer.received.readUInt16BE(18);
@@ -141,7 +139,6 @@ export async function settled(): Promise<void> {
   for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
 }
 
-/** See the module's comment. */
 export class Facing {
   readonly node: RnicNode;
   readonly consumer: Consumer;
@@ -193,8 +190,7 @@ export class Facing {
     node.host.cm.accept(id, consumer.qp, { ...NO_WISHES, ...options.wishes });
     const startup = await startupOf(peer);
     const established = await establishedEvent(node, id);
-    const parts = { node, consumer, id, peer, startup };
-    const facing = new Facing(parts, established, frame[16] ?? 0);
+    const facing = new Facing({ node, consumer, id, peer, startup }, established, frame[16] ?? 0);
     if (options.released !== false) {
       facing.say(EMPTY_WRITE);
       await settled();

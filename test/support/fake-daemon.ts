@@ -132,7 +132,6 @@ export class FakeFile {
   }
 }
 
-/** See the module's comment. */
 export class FakeDaemon {
   readonly directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
   readonly socketPath = join(this.directory, 's');
@@ -150,7 +149,6 @@ export class FakeDaemon {
   readonly #sendQueue = this.#rings.map(SQ_KEY, 4096);
   #nextNumber = 100;
   #agent: Socket | undefined;
-  /** Agents that greeted. */
   #agentCount = 0;
   #agentDone: ((error: number, bytes: Uint8Array) => void) | undefined;
 
@@ -336,50 +334,37 @@ export class FakeDaemon {
   }
 
   #uverbsReply(file: FakeFile, number: number, bytes: Uint8Array): ShimReply {
-    const response = new Uint8Array(64);
-    const fields = new DataView(response.buffer);
+    const done = (length: number, fields: Readonly<Record<number, number>> = {}): ShimReply => {
+      return { status: 0, response: put(new Uint8Array(length), fields) };
+    };
     switch (number) {
       case 0: {
-        const queue = this.#addQueue(file, 0, ASYNC_BYTES);
-        fields.setUint32(4, 1, true);
-        fields.setUint32(8, 0x1234, true);
-        const descriptors = [{ offset: 0, token: queue.token }];
-        return { status: 0, response: response.subarray(0, 16), descriptors };
+        const { token } = this.#addQueue(file, 0, ASYNC_BYTES);
+        return { ...done(16, { 4: 1, 8: 0x1234 }), descriptors: [{ offset: 0, token }] };
       }
       case 3:
         // More than the program has room for.
-        fields.setUint32(0, 7, true);
-        return { status: 0, response };
+        return done(64, { 0: 7 });
       case 4:
-        return { status: -ENOENT, response };
+        return { ...done(64), status: -ENOENT };
       case 17: {
         if (file.queues.length === 0) this.#addQueue(file, 0, ASYNC_BYTES);
-        const queue = this.#addQueue(file, file.queues.length, COMPLETION_BYTES);
-        const descriptors = [{ offset: 0, token: queue.token }];
-        return { status: 0, response: response.subarray(0, 4), descriptors };
+        const { token } = this.#addQueue(file, file.queues.length, COMPLETION_BYTES);
+        return { ...done(4), descriptors: [{ offset: 0, token }] };
       }
       case 18:
         file.channels.push(u32(bytes, 32));
-        fields.setUint32(0, 9, true);
-        fields.setUint32(12, 8, true);
-        fields.setUint32(16, CQ_KEY, true);
-        return { status: 0, response: response.subarray(0, 24) };
+        return done(24, { 0: 9, 12: 8, 16: CQ_KEY });
       case 24:
-        fields.setUint32(0, 5, true);
-        fields.setUint32(4, 6, true);
-        fields.setUint32(36, 4, true);
-        fields.setUint32(40, 4, true);
-        fields.setUint32(48, SQ_KEY, true);
-        fields.setUint32(56, RQ_KEY, true);
-        return { status: 0, response };
+        return done(64, { 0: 5, 4: 6, 36: 4, 40: 4, 48: SQ_KEY, 56: RQ_KEY });
       case 13:
         return { status: 0 };
       case 27:
-        return { status: 0, response: response.subarray(0, 4) };
+        return done(4);
       case 28:
         return { status: -ENOTCONN };
       case 0x8000_0001:
-        return { status: 0, response: response.fill(1) };
+        return { status: 0, response: new Uint8Array(64).fill(1) };
       default:
         return { status: -EOPNOTSUPP };
     }
@@ -392,9 +377,9 @@ export class FakeDaemon {
       answer({ status: -ENOMEM });
       return;
     }
-    const response = new Uint8Array(12);
-    const fields = new DataView(response.buffer);
-    fields.setUint32(0, pd >= RegisterAs.firstHandle ? pd : file.regions, true);
+    const response = put(new Uint8Array(12), {
+      0: pd >= RegisterAs.firstHandle ? pd : file.regions,
+    });
     file.regions += 1;
     if (pd !== RegisterAs.usedAtOnce) {
       answer({ status: 0, response });
@@ -402,7 +387,7 @@ export class FakeDaemon {
     }
     const address = u32(bytes, 16) + u32(bytes, 20) * 2 ** 32;
     this.#copyByAgent({ operation: 1, address, length: 4 }, 0, ({ response: copied }) => {
-      fields.setUint32(4, copied === undefined ? 0 : u32(copied, 0), true);
+      put(response, { 4: copied === undefined ? 0 : u32(copied, 0) });
       answer({ status: 0, response });
     });
   }
@@ -478,15 +463,8 @@ export class FakeDaemon {
     this.#agent?.write(head);
     if (request.operation === 2) this.#agent?.write(new Uint8Array(request.length).fill(fill));
     this.#agentDone = (error, bytes) => {
-      const response = new Uint8Array(8);
-      const fields = new DataView(response.buffer);
-      fields.setUint32(0, error, true);
-      fields.setUint32(
-        4,
-        bytes.reduce((sum, byte) => sum + byte, 0),
-        true,
-      );
-      answer({ status: 0, response });
+      const sum = bytes.reduce((total, byte) => total + byte, 0);
+      answer({ status: 0, response: put(new Uint8Array(8), { 0: error, 4: sum }) });
     };
   }
 
@@ -505,14 +483,14 @@ export class FakeDaemon {
 }
 
 function cmReply(file: FakeFile, number: number, bytes: Uint8Array): ShimReply {
-  const response = new Uint8Array(16);
-  const fields = new DataView(response.buffer);
+  const done = (first: number): ShimReply => {
+    return { status: 0, response: put(new Uint8Array(16), { 0: first }) };
+  };
   switch (number) {
     case 0:
-      fields.setUint32(0, 41, true);
-      return { status: 0, response };
+      return done(41);
     case 1:
-      return { status: 0, response };
+      return done(0);
     case 12:
       return file.queues[0]?.pop() ?? { status: -ENOENT };
     case 14:
@@ -520,54 +498,38 @@ function cmReply(file: FakeFile, number: number, bytes: Uint8Array): ShimReply {
       return { status: 0 };
     case 18:
       file.sources.push(u32(bytes, 20));
-      fields.setUint32(0, 2, true);
-      return { status: 0, response };
+      return done(2);
     default:
       return { status: -EINVAL };
   }
 }
 
-/** Answers that break the protocol, each in a different way. */
+/** Fields of a reply that break the protocol, each in a different way; the others are cut replies. */
+const BROKEN: readonly Readonly<Record<number, number>>[] = [
+  { 0: 23 },
+  { 0: 0xffff_ffff },
+  { 0: 24 },
+  { 8: -1 },
+  { 16: 0xffff_fff0 },
+  { 20: 0x4000_0000 },
+  { 20: 1 },
+  { 12: ReplyFlag.purged },
+  { 12: ReplyFlag.purged, 16: 0 },
+  { 4: -5000 },
+];
+
 function sendBroken(socket: Socket, id: number, kind: number): void {
   const bytes = emitReply(id, { status: 0, response: new Uint8Array(64).fill(0xee) });
-  const fields = new DataView(bytes.buffer);
-  switch (kind) {
-    case 0:
-      fields.setUint32(0, 23, true);
-      break;
-    case 1:
-      fields.setUint32(0, 0xffff_ffff, true);
-      break;
-    case 2:
-      fields.setUint32(0, 24, true);
-      break;
-    case 3:
-      fields.setUint32(8, id + 1, true);
-      break;
-    case 4:
-      fields.setUint32(16, 0xffff_fff0, true);
-      break;
-    case 5:
-      fields.setUint32(20, 0x4000_0000, true);
-      break;
-    case 6:
-      fields.setUint32(20, 1, true);
-      break;
-    case 7:
-      fields.setUint32(12, ReplyFlag.purged, true);
-      break;
-    case 8:
-      fields.setUint32(12, ReplyFlag.purged, true);
-      fields.setUint32(16, 0, true);
-      break;
-    case 9:
-      fields.setInt32(4, -5000, true);
-      break;
-    default:
-      socket.end(bytes.subarray(0, kind === 10 ? 10 : 40));
-      return;
-  }
-  socket.write(bytes);
+  const fields = BROKEN[kind];
+  if (fields === undefined) socket.end(bytes.subarray(0, kind === 10 ? 10 : 40));
+  else socket.write(put(bytes, fields));
+}
+
+/** Writes u32 by position. */
+function put(bytes: Uint8Array, fields: Readonly<Record<number, number>>): Uint8Array {
+  const view = new DataView(bytes.buffer);
+  for (const [at, value] of Object.entries(fields)) view.setUint32(Number(at), value, true);
+  return bytes;
 }
 
 function u32(bytes: Uint8Array, at: number): number {

@@ -28,7 +28,6 @@ export interface FaultEnd extends Connection {
   readonly events: AsyncEvent[];
 }
 
-/** See the module's comment. */
 export class FaultPair {
   readonly rig: DaemonRig;
   readonly provider: Provider;
@@ -141,7 +140,6 @@ export function eventsOf(context: Context, qp?: { readonly qpNum: number }): Asy
   return events;
 }
 
-/** Posts a Send of `length` bytes. */
 export function postSend({ qp, mr }: FaultEnd, length = 64): void {
   qp.postSend({ opcode: WROpcode.send, flags: SendFlag.signaled, sgList: [mr.sge(0, length)] });
 }

@@ -8,6 +8,15 @@ import { MPA_ERRORS, type ProtocolError } from '#daemon/iwarp/wire/protocol-erro
 import { concat, hexOf } from './hex.ts';
 import { pattern } from './pattern.ts';
 
+/** An FPDU of the vectors. */
+export interface FpduVector {
+  readonly id: string;
+  readonly source: string;
+  readonly phase: number | null;
+  readonly ulpdu: string;
+  readonly bytes: string;
+}
+
 /** Keeps a copy of every ULPDU; refuses the one with index `refuseAt`. */
 export class RecordingSink implements UlpduSink {
   readonly ulpdus: Uint8Array[] = [];

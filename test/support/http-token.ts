@@ -2,7 +2,6 @@
 import { readFileSync } from 'node:fs';
 import { httpTokenPath } from '#contract/protocol/ipc-admin';
 
-/** The token of the daemon at a socket. */
 export function madeToken(socketPath: string): string {
   return readFileSync(httpTokenPath(socketPath), 'utf8').trim();
 }

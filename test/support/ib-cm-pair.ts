@@ -32,12 +32,15 @@ export class CmEnd {
   readonly port: CmPort;
   /** Events in order; `take` removes one. */
   readonly events: IbCmEvent[] = [];
-  /** Names of the messages that it sent. */
   readonly sent: CmMessageName[] = [];
   /** Who answers for connections, by the tag of their owner or listener. */
   readonly accounts = new Map<unknown, CmAccount>();
 
-  constructor(number: number, limits?: Partial<IbCmLimits>) {
+  readonly #settle: () => void;
+
+  /** `settle`: delivers what is under way. */
+  constructor(number: number, limits?: Partial<IbCmLimits>, settle = () => {}) {
+    this.#settle = settle;
     let seed = number * 0x9e37_79b9;
     const random32 = () => {
       seed = (Math.imul(seed, 1_664_525) + 1_013_904_223) >>> 0;
@@ -87,14 +90,16 @@ export class CmEnd {
     return this.manager.connect(request, 'dialer', now);
   }
 
-  /** The first event, which must be of this type. */
+  /** The first event once all is delivered, which must be of this type. */
   take<T extends IbCmEvent['type']>(type: T): EventOf<T> {
+    this.#settle();
     const event = this.events.shift();
     if (event?.type !== type) throw new Error(`${event?.type ?? 'nothing'} instead of ${type}`);
     return event as EventOf<T>;
   }
 
   get eventTypes(): string[] {
+    this.#settle();
     return this.events.map(({ type }) => type);
   }
 }
@@ -102,7 +107,6 @@ export class CmEnd {
 /** The fate of a MAD: how many times it arrives. */
 type Fate = (mad: Uint8Array, from: CmEnd, name: CmMessageName) => readonly Uint8Array[];
 
-/** See the module's comment. */
 export class CmPair {
   readonly active: CmEnd;
   readonly passive: CmEnd;
@@ -111,8 +115,8 @@ export class CmPair {
   fate: Fate = (mad) => [mad];
 
   constructor(limits?: Partial<IbCmLimits>) {
-    this.active = new CmEnd(1, limits);
-    this.passive = new CmEnd(2, limits);
+    this.active = new CmEnd(1, limits, () => this.settle());
+    this.passive = new CmEnd(2, limits, () => this.settle());
   }
 
   get ends(): readonly CmEnd[] {
@@ -164,7 +168,6 @@ export class CmPair {
   /** A request that waits at the passive end. */
   requested(facts: Partial<CmEndFacts> = {}): { dialer: CmConnection; request: CmConnection } {
     const dialer = this.active.connect(this.passive, this.now, facts);
-    this.settle();
     return { dialer, request: this.passive.take('request').connection };
   }
 
@@ -172,10 +175,8 @@ export class CmPair {
   established(): { dialer: CmConnection; acceptor: CmConnection } {
     const { dialer, request } = this.requested();
     this.passive.manager.accept(request, { ...FACTS, qpn: 0x22 }, this.now);
-    this.settle();
     this.active.take('reply');
     this.active.manager.establish(dialer);
-    this.settle();
     this.passive.take('established');
     return { dialer, acceptor: request };
   }

@@ -8,22 +8,6 @@ interface Piece {
   readonly lkey: number;
 }
 
-/** A polled completion. */
-interface PolledCompletion {
-  readonly wrId: number;
-  readonly status: number;
-  readonly opcode: number;
-  readonly vendorError: number;
-  readonly byteLen: number;
-  /** As the bytes are: little endian. */
-  readonly immediate: number;
-  readonly qpn: number;
-  readonly sourceQpn: number;
-  readonly flags: number;
-  readonly sl: number;
-  readonly port: number;
-}
-
 /** The client's end of one ring. */
 export class IndexRingClient {
   readonly bytes: Uint8Array;
@@ -64,7 +48,6 @@ export class IndexRingClient {
     return 384 + (index & this.mask) * this.slotBytes;
   }
 
-  /** Posts a receive. */
   receive(wrId: number, pieces: readonly Piece[], numSge = pieces.length): void {
     const position = this.#claim();
     this.view.setBigUint64(position + ReceiveElement.wrId, BigInt(wrId), true);
@@ -99,21 +82,23 @@ export class IndexRingClient {
   }
 
   /** Takes the oldest completion. */
-  poll(): PolledCompletion | undefined {
+  poll() {
     if (this.producer === this.consumer) return undefined;
     const position = this.slot(this.consumer);
     const { view } = this;
     const at = CompletionElement;
+    const word = (offset: number): number => view.getUint32(position + offset, true);
     const completion = {
       wrId: Number(view.getBigUint64(position + at.wrId, true)),
-      status: view.getUint32(position + at.status, true),
-      opcode: view.getUint32(position + at.opcode, true),
-      vendorError: view.getUint32(position + at.vendorError, true),
-      byteLen: view.getUint32(position + at.byteLen, true),
-      immediate: view.getUint32(position + at.immediate, true),
-      qpn: view.getUint32(position + at.qpn, true),
-      sourceQpn: view.getUint32(position + at.sourceQpn, true),
-      flags: view.getUint32(position + at.flags, true),
+      status: word(at.status),
+      opcode: word(at.opcode),
+      vendorError: word(at.vendorError),
+      byteLen: word(at.byteLen),
+      /** As the bytes are: little endian. */
+      immediate: word(at.immediate),
+      qpn: word(at.qpn),
+      sourceQpn: word(at.sourceQpn),
+      flags: word(at.flags),
       sl: view.getUint8(position + at.sl),
       port: view.getUint8(position + at.port),
     };

@@ -19,7 +19,6 @@ interface ReceivedFrame {
   readonly value: IpcValue;
 }
 
-/** See the module's comment. */
 export class IpcClient {
   readonly socket: Socket;
   readonly #frames: ReceivedFrame[] = [];
@@ -51,7 +50,6 @@ export class IpcClient {
 
   #framed = true;
 
-  /** Connects in a role. */
   static async open(path: string, role: Role = Role.control, token?: Uint8Array) {
     const client = new IpcClient(path);
     client.#framed = role === Role.control || role === Role.admin;
@@ -73,7 +71,6 @@ export class IpcClient {
     return await this.#until(() => this.#welcome);
   }
 
-  /** The next frame. */
   async frame(): Promise<ReceivedFrame> {
     return await this.#until(() => this.#frames.shift());
   }

@@ -55,7 +55,6 @@ interface KernelMessage {
   readonly bytes: Uint8Array;
 }
 
-/** See the module's comment. */
 export class KernelSctpSocket {
   readonly fd: number;
   readonly #bytes = Buffer.alloc(131_072);
@@ -146,7 +145,6 @@ export class KernelSctpSocket {
     calls.shutdown(this.fd, SHUT_WR);
   }
 
-  /** Ends an association by ABORT. */
   abort(): void {
     this.#set(SOL_SOCKET, SO_LINGER, Buffer.from([1, 0, 0, 0, 0, 0, 0, 0]));
     this.close();

@@ -5,7 +5,6 @@ import type { Link, LinkUser } from '#daemon/host/links/link';
 export class LinkListener implements LinkUser {
   readonly link: Link;
   readonly received: Uint8Array[] = [];
-  /** The buffers that were lent. */
   readonly lent: ArrayBufferLike[] = [];
   flushedBytes = 0;
   peerClosed = false;

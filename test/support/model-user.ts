@@ -32,7 +32,6 @@ interface Region {
   invalidatable: boolean;
 }
 
-/** A work request. */
 export interface Work {
   /** By default, its place in the order of posting. */
   readonly id?: number;
@@ -101,7 +100,6 @@ function isRequest({ kind }: Partial<OutboundMessage>): boolean {
   return kind === OutboundKind.readRequest || kind === OutboundKind.atomic;
 }
 
-/** See the module's comment. */
 export class ModelUser implements DeferringUser {
   readonly regions = new Map<number, Region>();
   /** The bytes of `REMOTE_KEY`. */

@@ -18,7 +18,6 @@ export function mpaRequest(words: FrameWords = {}): Uint8Array {
   return frame('MPA ID Req Frame', words);
 }
 
-/** An MPA Reply. */
 export function mpaReply(words: FrameWords = {}): Uint8Array {
   return frame('MPA ID Rep Frame', words);
 }

@@ -99,7 +99,6 @@ class FakeCQ extends Given implements LowerCQ {
   }
 }
 
-/** A shared receive queue. */
 class FakeSRQ extends Given implements LowerSRQ {
   readonly maxWr: number;
   readonly receives: RecvWR[] = [];
@@ -177,7 +176,6 @@ export class FakeQP extends Given implements LowerQP {
     };
   }
 
-  /** The oldest send completes. */
   completeSend(status: WCStatus = WCStatus.success): void {
     const wr = this.sends.shift();
     if (wr === undefined) throw new Error('nothing was sent');
@@ -267,7 +265,6 @@ class FakePD extends Given implements LowerPD {
   }
 }
 
-/** The device. */
 class FakeDevice extends Given implements LowerDevice {
   readonly info = { name: 'fake0', nodeGuid: ATTRIBUTES.nodeGuid };
   readonly traits = {
@@ -402,7 +399,6 @@ class FakeEventChannel extends Given implements LowerEventChannel {
     return id;
   }
 
-  /** An event of an id. */
   raise(id: LowerId, type: number, more: Partial<LowerCmEvent> = {}): void {
     this.events.push({
       type,
@@ -472,11 +468,9 @@ class RigChannel implements CommandChannel {
   }
 }
 
-/** See the module's comment. */
 export class NativeRig {
   readonly device = new FakeDevice();
   readonly channel = new FakeEventChannel();
-  /** Notes of the host. */
   readonly notes: string[] = [];
   readonly host: RnicHost;
   readonly native: BridgedHost;
@@ -512,7 +506,6 @@ export class NativeRig {
     await new Promise((resolve) => setImmediate(resolve));
   }
 
-  /** An event of a connection id. */
   async cmEvent(id: LowerId, type: number, more: Partial<LowerCmEvent> = {}): Promise<void> {
     this.channel.raise(id, type, more);
     await this.turn();

@@ -37,14 +37,12 @@ export function sysCredential(uid: number, gids: readonly number[] = []): Creden
   return { flavor: 'sys', stamp: 1, machineName: 'test', uid, gid: uid, gids };
 }
 
-/** Bytes of a name. */
 export function name(text: string): Uint8Array {
   return Buffer.from(text, 'latin1');
 }
 
 type Procedures = (typeof NFS3)['procedures'];
 
-/** Options of a call. */
 interface RigCall {
   readonly credential?: Credential;
   readonly xid?: number;
@@ -71,12 +69,10 @@ export class NfsRig {
     }).rdma;
   }
 
-  /** A path in the export. */
   file(relative: string): string {
     return join(this.path, relative);
   }
 
-  /** Calls a procedure of NFS. */
   async call<K extends keyof Procedures & string>(
     procedure: K,
     args: ArgsOf<Procedures[K]>,

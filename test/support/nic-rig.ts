@@ -250,7 +250,6 @@ export class NicRig {
     this.qp.doorbell(0);
   }
 
-  /** All pending effects. */
   effects(): NicEffect[] {
     const effects: NicEffect[] = [];
     for (let effect = this.nic.pollEffect(); effect !== undefined; ) {

@@ -2,7 +2,6 @@
 import type { PeerProcess } from '#native-bridge/libc/peer-process';
 import { openProcessDescriptor } from '#native-bridge/libc/process-vm';
 
-/** See the module's comment. */
 export const SELF: PeerProcess = {
   pid: process.pid,
   uid: process.getuid?.() ?? 0,

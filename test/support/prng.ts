@@ -39,7 +39,6 @@ export class Prng {
     return chosen;
   }
 
-  /** Fills bytes with noise. */
   fill(bytes: Uint8Array): void {
     for (let index = 0; index < bytes.length; index++) bytes[index] = this.next();
   }

@@ -1,4 +1,4 @@
-import { expect } from 'vitest';
+import { expect, onTestFinished } from 'vitest';
 import type { DeviceBackend } from '#contract/verbs/attributes';
 import type { WC } from '#contract/verbs/completion';
 import { Access, SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
@@ -69,7 +69,6 @@ export type Lack =
 export interface ProviderFixture {
   /** Two providers that reach each other, over devices named `DEVICE` and `SMALL_DEVICE`. */
   start(): Promise<StartedFixture>;
-  /** The tier of each kind of memory. */
   readonly tiers: Readonly<Record<MemoryKind, MemoryTier>>;
   /** Default: nothing. */
   readonly lacks?: ReadonlySet<Lack>;
@@ -111,7 +110,6 @@ export function needs<P extends readonly unknown[]>(
   return (...parameters) => expect(body(...parameters)).rejects.toEqual(verbsError('EOPNOTSUPP'));
 }
 
-/** A fixture at work. */
 export interface StartedFixture {
   readonly server: Provider;
   readonly client: Provider;
@@ -232,6 +230,13 @@ export async function connectedPair(
   } finally {
     await listener.close();
   }
+}
+
+/** A connected pair that ends with the test. */
+export async function pairOfTest(fixture: StartedFixture, options?: PairOptions): Promise<Pair> {
+  const pair = await connectedPair(fixture, options);
+  onTestFinished(() => pair[Symbol.asyncDispose]());
+  return pair;
 }
 
 /** Accepts the next request. Throws when the listener closes. */

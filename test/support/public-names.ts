@@ -57,7 +57,6 @@ interface Manifest {
   readonly exports: Readonly<Record<string, { readonly types: string } | string>>;
 }
 
-/** The entry points of the package at `root`. */
 export function entryPoints(root: string): EntryPoint[] {
   const manifest: Manifest = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
   const api = new API({ cwd: root });

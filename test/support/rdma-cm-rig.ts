@@ -116,7 +116,6 @@ export const cmCommands = {
     cmWrite(3, 0, `${ipv4(...source, 28)} ${ipv4(address, port, 28)} ${le(id)} ${le(2000)}`),
 };
 
-/** An event as the program reads it. */
 interface ReadEvent {
   readonly uid: bigint;
   readonly id: number;
@@ -129,7 +128,6 @@ interface ReadEvent {
   readonly record: DataView;
 }
 
-/** See the module's comment. */
 export class RdmaCmRig {
   readonly verbs: UverbsRig;
   readonly file: CmFile;
@@ -147,7 +145,6 @@ export class RdmaCmRig {
     this.file = this.openFile(100);
   }
 
-  /** An open of rdma_cm. */
   openFile(number: number, client = this.verbs.client): CmFile {
     const { server, host } = this.verbs;
     const services: KernelServices = {

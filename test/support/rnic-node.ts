@@ -104,7 +104,6 @@ export class Channel {
     this.postReceive([{ addr: this.address(offset), length, lkey: this.mr.lkey }]);
   }
 
-  /** Posts a receive into any memory. */
   postReceive(sgList: NonNullable<RecvWR['sgList']>): void {
     const wr: RecvWR = { sgList };
     const refused = this.#receive.post(wr);
@@ -126,7 +125,6 @@ export class Channel {
     }
   }
 
-  /** Waits for `count` completions. */
   async completions(count: number): Promise<WC[]> {
     const found: WC[] = [];
     await until(`${count} completions`, () => {
@@ -165,7 +163,6 @@ export class RnicNode {
     return events;
   }
 
-  /** The next event of an id. */
   async event(id: HostId): Promise<HostCmEvent> {
     const events = this.eventsOf(id);
     await until(`an event of id ${id.number}`, () => events.length > 0);
@@ -185,7 +182,6 @@ export class RnicNode {
     return new Channel(this, device, device.nic.allocPD(), bufferBytes);
   }
 
-  /** A listening id and where it listens. */
   listen(address = '127.0.0.1', backlog = 16): { id: HostId; at: SocketAddress } {
     const id = this.host.cm.createId(undefined);
     this.host.cm.bindAddr(id, { address, port: 0 });

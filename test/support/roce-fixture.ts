@@ -1,3 +1,4 @@
+import { onTestFinished } from 'vitest';
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { Access, MTU, QPState, QPType } from '#contract/verbs/enums';
 import type { Context, CQ, MR, PD, Provider, QP, QPInit } from '#contract/verbs/provider';
@@ -134,4 +135,11 @@ export async function rocePair(
       await Promise.all([server.context.close(), client.context.close()]);
     },
   };
+}
+
+/** The same, until the test ends. */
+export async function rocePairOfTest(...pair: Parameters<typeof rocePair>): Promise<RocePair> {
+  const made = await rocePair(...pair);
+  onTestFinished(() => made[Symbol.asyncDispose]());
+  return made;
 }

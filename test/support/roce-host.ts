@@ -1,4 +1,5 @@
 /** A host with RoCE devices on simulated time, and queue pairs of programs on them. */
+import { SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, QPState, QPType } from '#contract/verbs/enums';
 import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import { RnicHost } from '#daemon/host/rnic-host';
@@ -83,6 +84,33 @@ export class RoceEnd {
     return BigInt(MEMORY_ADDRESS + offset);
   }
 
+  /** Posts a Send of a piece of its memory. */
+  send(wrId: number, offset: number, length: number): void {
+    this.sends.post({ opcode: SQOpcode.send, wrId, sges: [this.piece(offset, length)] });
+  }
+
+  /** Posts a Write of a piece of its memory to `at` in the peer's. */
+  write(wrId: number, offset: number, length: number, peer: RoceEnd, at = 0): void {
+    this.#postRemote(SQOpcode.write, wrId, offset, length, peer, at);
+  }
+
+  /** Posts a Read into a piece of its memory from `at` in the peer's. */
+  read(wrId: number, offset: number, length: number, peer: RoceEnd, at = 0): void {
+    this.#postRemote(SQOpcode.read, wrId, offset, length, peer, at);
+  }
+
+  #postRemote(
+    opcode: number,
+    wrId: number,
+    offset: number,
+    length: number,
+    peer: RoceEnd,
+    at: number,
+  ): void {
+    const sges = [this.piece(offset, length)];
+    this.sends.post({ opcode, wrId, sges, raddr: peer.address(at), rkey: peer.mr.rkey });
+  }
+
   modify(state: QPState, mask: number, values: Partial<QPModification> = {}): void {
     const change = { ...VALUES, state, curState: this.qp.state, ...values, mask };
     this.qp.modifyPath(change, this.#world.host.now());
@@ -115,7 +143,6 @@ export class RoceEnd {
   }
 }
 
-/** See the module's comment. */
 export class RoceWorld {
   readonly time = new VirtualTime();
   readonly host: RnicHost;

@@ -20,7 +20,6 @@ export function recordedDatagrams(name: string): Uint8Array[] {
   return datagramsOf(recordingPath(name));
 }
 
-/** A packet of a recording. */
 export interface RecordedPacket {
   /** Position in the recording. */
   readonly index: number;

@@ -4,12 +4,7 @@
  * fed the recorded answers.
  */
 import { QPState, QPType } from '#contract/verbs/enums';
-import {
-  AccessRefusal,
-  type AtomicAccess,
-  type MessageFailure,
-  OutboundKind,
-} from '#daemon/rnic/wire-port';
+import { AccessRefusal, type AtomicAccess, OutboundKind } from '#daemon/rnic/wire-port';
 import { operationOf, PacketOperation, Service, Trait } from '#daemon/roce/wire/opcode';
 import { PATH_MTU_MAX_BYTES } from '#daemon/roce/wire/path-mtu';
 import { addPsn, psnDistance } from '#daemon/roce/wire/psn';
@@ -31,7 +26,6 @@ const PLENTY = 1000;
 
 /** Parameters of the recorded programs that the packets do not show. */
 export interface ReplayOptions {
-  /** Bytes of every posted receive. */
   readonly receiveBytes?: number;
   /** The RNR timer code of the responder. */
   readonly minRnrTimer?: number;
@@ -53,7 +47,6 @@ function mtuBytesOf({ requests, answers }: RecordedFlow): number {
   return partial?.packet.payloadLength ?? PATH_MTU_MAX_BYTES;
 }
 
-/** The code of a path MTU. */
 function mtuCode(bytes: number): number {
   return Math.log2(bytes) - 7;
 }
@@ -325,22 +318,12 @@ const TYPES: ReadonlyMap<number, QPType> = new Map([
   [Service.ud, QPType.ud],
 ]);
 
-/** A replayed requester: its packets, and the status of its work. */
-interface ReplayedRequests extends Replayed {
-  /** Work requests that the packets stand for, and how many of them completed. */
-  readonly posted: number;
-  readonly done: number;
-  /** How often time had to pass. */
-  readonly expired: number;
-  readonly failures: readonly MessageFailure[];
-}
-
 /**
  * Has our requester do the work of a flow. It sends a packet when the recording has one, and receives
  * answers when it would otherwise send another one than rxe did: rxe may have sent packets before it
  * looked at an answer that had come.
  */
-export function replayRequester(flow: RecordedFlow): ReplayedRequests {
+export function replayRequester(flow: RecordedFlow) {
   const { requests, answers, service } = flow;
   const [first] = requests;
   if (first === undefined) throw new Error('nothing to ask');
@@ -360,10 +343,12 @@ export function replayRequester(flow: RecordedFlow): ReplayedRequests {
   side.wire.modified(path, QPState.RTR, 0);
   side.wire.modified(path, QPState.RTS, 0);
   user.work.push(...workOf(flow, mtu));
+  // Work requests that the packets stand for.
   const posted = user.work.length;
   const pending = [...answers];
   const ours: string[] = [];
   let now = 0;
+  // How often time had to pass.
   let expired = 0;
   /** Receives the next answer, or advances the clock. False when neither can change anything. */
   const resume = (before: number): boolean => {

@@ -21,7 +21,6 @@ import { publishSysfs, sysfsPath } from '#daemon/kernel/sysfs-tree';
 import { Refusals } from '#daemon/refusals/refusals';
 import { patience } from './patience.ts';
 
-/** See the module's comment. */
 export class RoceRig {
   readonly #folder = mkdtempSync(join(tmpdir(), 'iwarpd-roce-'));
   readonly socketPath = join(this.#folder, 'iwarpd.sock');

@@ -70,7 +70,6 @@ export function echoService(): { readonly service: RpcService; readonly log: Ech
   return { service, log };
 }
 
-/** A message as received. */
 export interface RawMessage extends ParsedMessage {
   readonly bytes: Uint8Array;
   /** Bytes after the header. */

@@ -32,7 +32,6 @@ export function messageBytes(header: TransportHeader, payload: Payload = NOTHING
   return bytes;
 }
 
-/** An empty payload. */
 export const NOTHING: Payload = { stream: new Uint8Array(0), items: [], lengthBytes: 0 };
 
 /** The output of `write`, as a separate payload. */
@@ -62,6 +61,18 @@ export function callPayload(
   });
 }
 
+/** A call of STORE whose bytes are left to a read chunk, and the position of that. */
+export function storePayload(bytes: Uint8Array): { reduced: Payload; position: number } {
+  const writeArgs = (writer: XdrWriter): void => {
+    writer.string('x');
+    writer.bulk(bytes);
+    writer.uint32(3);
+  };
+  const { stream, items } = callPayload(1, writeArgs, 2);
+  const reduced = { stream, items: [], lengthBytes: stream.length };
+  return { reduced, position: items[0]?.position ?? 0 };
+}
+
 /** A successful reply: a header of 24 bytes. */
 export function replyPayload(
   xid: number,
@@ -73,13 +84,11 @@ export function replyPayload(
   });
 }
 
-/** The Send of a short reply. */
 export function shortReply(xid: number, credits = 32, payload = replyPayload(xid)): Uint8Array {
   const lists = { readList: [], writeList: [], replyChunk: undefined };
   return messageBytes({ type: 'msg', xid, credits, ...lists }, payload);
 }
 
-/** The Send of a short call. */
 export function shortCall(xid: number, payload = callPayload(xid)): Uint8Array {
   const lists = { readList: [], writeList: [], replyChunk: undefined };
   return messageBytes({ type: 'msg', xid, credits: 32, ...lists }, payload);
@@ -248,7 +257,6 @@ export class RequesterRig {
   }
 }
 
-/** A dispatched call. */
 export interface Dispatched {
   readonly call: number;
   readonly xid: number;
@@ -263,7 +271,6 @@ export class ResponderRig {
   readonly dispatched: Dispatched[] = [];
   readonly reposted: number[] = [];
   readonly released: number[] = [];
-  /** The types of the effects, in order. */
   readonly order: ResponderEffect['type'][] = [];
   readonly effects: ResponderEffect[] = [];
   /** Memory that a reply by read list is in. */

@@ -71,7 +71,6 @@ export class AssociationRecorder implements AssociationUser {
   }
 }
 
-/** One end and its events. */
 export interface RecordedEnd {
   readonly association: Association;
   readonly user: AssociationRecorder;

@@ -14,7 +14,6 @@ const SEGMENT = 16;
 /** Overwrites a message once it has been handled: a view of it must not be kept. */
 const POISON = 0xdb;
 
-/** See the module's comment. */
 export class LiteralSession extends StreamEvents {
   readonly stream: Stream;
   readonly layer: SctpLayer;

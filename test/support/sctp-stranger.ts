@@ -11,7 +11,6 @@ const INIT = bytesOf(
   '1388 0000 00000000 00000000 01 00 001c 01020304 00020000 0001 0001 00000009 c006 0008 00000001',
 );
 
-/** See the module's comment. */
 export class SctpStranger {
   readonly #sockets: Socket[] = [];
   readonly #packet: Uint8Array;

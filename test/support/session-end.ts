@@ -12,7 +12,6 @@ import { PayloadProtocol } from '#daemon/iwarp/sctp/session-message';
 import { ModelUser } from '#test/support/model-user';
 import { StreamEvents } from './stream-events.ts';
 
-/** Options of an end. */
 interface SessionEndOptions {
   readonly clock: Pick<HostClock, 'now' | 'after'>;
   readonly pool: ChunkPool;
@@ -21,7 +20,6 @@ interface SessionEndOptions {
   readonly options: StreamOptions;
 }
 
-/** See the module's comment. */
 export class SessionEnd extends StreamEvents {
   readonly stream: Stream;
   readonly layer: SctpLayer;

@@ -24,7 +24,6 @@ interface ReceivedReply {
   readonly descriptor: number | undefined;
 }
 
-/** The fields of a request. */
 interface RequestFields {
   readonly payload?: Uint8Array;
   readonly argument?: number;
@@ -32,7 +31,6 @@ interface RequestFields {
   readonly pid?: number;
 }
 
-/** See the module's comment. */
 export class ShimClient {
   readonly #fd: number;
   #bytes = new Uint8Array(0);
@@ -55,8 +53,7 @@ export class ShimClient {
     const client = new ShimClient(path, descriptor);
     client.send(emitHello(role, token));
     const head = await client.take(FRAME_HEADER_BYTES);
-    const bytes = new DataView(head.buffer).getUint32(0, true);
-    const payload = await client.take(bytes);
+    const payload = await client.take(new DataView(head.buffer).getUint32(0, true));
     client.#welcome = parseWelcome({ type: FrameType.welcome, id: 0, payload });
     return client;
   }
@@ -114,7 +111,6 @@ export class ShimClient {
     return reply;
   }
 
-  /** The next reply. */
   async reply(): Promise<ReceivedReply> {
     const head = new DataView((await this.take(24)).buffer);
     const rest = await this.take(head.getUint32(0, true) - 24);

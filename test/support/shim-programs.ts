@@ -71,17 +71,14 @@ export class ShimProgram {
     return this.#child.exitCode === null && this.#child.signalCode === null;
   }
 
-  /** Sends a signal. */
   signal(name: NodeJS.Signals): void {
     this.#child.kill(name);
   }
 
-  /** Waits for its end. */
   end(): Promise<EndedProgram> {
     return this.#ended;
   }
 
-  /** Kills it, and waits for its end. */
   async kill(): Promise<EndedProgram> {
     this.#child.kill('SIGKILL');
     return await this.#ended;

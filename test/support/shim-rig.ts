@@ -38,7 +38,6 @@ export function missingFor({ compiler, emulator }: Machine): string {
   return missing.length === 0 ? '' : ` (missing: ${missing.join(' ')})`;
 }
 
-/** The outcome of a program. */
 export interface Outcome {
   /** The exit status, or the signal's name. */
   readonly status: number | string;
@@ -46,7 +45,6 @@ export interface Outcome {
   readonly stderr: string;
 }
 
-/** See the module's comment. */
 export class ShimRig {
   readonly directory = mkdtempSync(join(tmpdir(), 'iwarpd-unit-'));
   readonly shim = join(this.directory, 'libiwarpd-preload.so');

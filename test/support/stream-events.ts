@@ -2,7 +2,6 @@
 import type { StreamEvent } from '#daemon/iwarp/engine/stream-api';
 import type { StreamFailure } from '#daemon/iwarp/engine/stream-failure';
 
-/** See the module's comment. */
 export class StreamEvents {
   readonly events: StreamEvent[] = [];
 

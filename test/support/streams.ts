@@ -45,7 +45,6 @@ export function streamOf(
 /** Cuts the bytes of one write; by default they arrive whole. */
 export type Splitter = (bytes: Uint8Array) => readonly Uint8Array[];
 
-/** One end of a pair. */
 class End extends StreamEvents {
   readonly stream: Stream;
   readonly user: ModelUser;
@@ -76,7 +75,6 @@ class End extends StreamEvents {
   }
 }
 
-/** Options of a pair. */
 interface PairOptions {
   readonly initiator?: Partial<StreamOptions>;
   readonly responder?: Partial<StreamOptions>;

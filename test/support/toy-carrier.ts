@@ -105,10 +105,7 @@ class ToyCarrier extends TcpCarrier {
   }
 }
 
-const toyCarrier: CarrierModule = {
-  lowerLayer: TOY,
-  make: (options) => new ToyCarrier(options),
-};
+const toyCarrier: CarrierModule = { lowerLayer: TOY, make: (options) => new ToyCarrier(options) };
 
 (LOWER_LAYERS as DeviceLowerLayer[]).push(TOY);
 DEVICE_KINDS.push({

@@ -131,7 +131,6 @@ export class TransportPair {
     for (const bytes of from.pollAll(this.now)) to.receive(bytes, this.now);
   }
 
-  /** Loses all packets of `from`. */
   lose(from: TransportSide): number {
     return from.pollAll(this.now).length;
   }

@@ -122,7 +122,6 @@ export function request(op: number, fields: Partial<ShimRequest> = {}): ShimRequ
   return { op, flags: 0, pid, id: 1, argument: 0, payload: new Uint8Array(0), ...fields };
 }
 
-/** See the module's comment. */
 export class UverbsRig {
   readonly host: RnicHost;
   readonly server: KernelServer;

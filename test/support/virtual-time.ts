@@ -9,7 +9,6 @@ interface Entry extends Alarm {
   run: (() => void) | undefined;
 }
 
-/** See the module's comment. */
 export class VirtualTime {
   now = 1_000_000;
   /** By due time, then by order of entry. */
@@ -22,7 +21,6 @@ export class VirtualTime {
     this.#soon.push(run);
   }
 
-  /** Calls `run` in `delayMicros`. */
   after(delayMicros: number, run: () => void): Alarm {
     const entry: Entry = {
       due: this.now + Math.max(0, delayMicros),

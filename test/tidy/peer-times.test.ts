@@ -69,7 +69,6 @@ interface Row {
   readonly file: string;
 }
 
-/** The rows of the table. */
 function rows(): readonly Row[] {
   const pattern = /^\| *([^|]+?) *\|[^|]+\| *([^|]+?) *\| *`(\w+)` in `([\w./-]+)` *\|$/gm;
   return [...readSource(PAGE).matchAll(pattern)].map(

@@ -71,8 +71,7 @@ it.each([PACKET, { ...PACKET, receiver: undefined }, { ...PACKET, sender: undefi
   'a record is read as it was written',
   (packet) => {
     const [from = '', to = ''] = [packet.sender?.device, packet.receiver?.device];
-    const body = emitTappedPacket(packet, text(from), text(to));
-    expect(parseTappedPacket(body)).toEqual(packet);
+    expect(parseTappedPacket(emitTappedPacket(packet, text(from), text(to)))).toEqual(packet);
   },
 );
 

@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, it } from 'vitest';
 import type { QueuePairName } from '#contract/protocol/tap-records';
 import type { LinkAddresses, LinkPosition, LinkTap } from '#daemon/capture/capture-tap';
 import { TapHub, type TapWatcher } from '#daemon/capture/tap-hub';
-import { bytesOf } from '#test/support/hex';
+import { bytesOf, hexOf } from '#test/support/hex';
 
 // Written by hand after RFC 5044 §7.1: revision 1; the second one asks for markers.
 const REQUEST = bytesOf('4d504120494420526571204672616d65 40 01 0002 aabb');
@@ -47,22 +47,20 @@ class Link implements LinkPosition {
   }
 }
 
-function watcher(wants: TapWatcher['wants'] = () => true) {
+/** Watches the links that it wants. */
+function watch(wants: TapWatcher['wants'] = () => true) {
   const notified: string[] = [];
-  const hex = (bytes: Uint8Array) => Buffer.from(bytes).toString('hex');
   const user: TapWatcher = {
     wants,
     opened: (link) => notified.push(`${link} opened`),
     joined: (link, { us, peer }) => notified.push(`${link} joined ${us?.qpn} ${peer?.qpn}`),
-    bytes: (link, by, bytes) => notified.push(`${link} ${by} ${hex(bytes)}`),
+    bytes: (link, by, bytes) => notified.push(`${link} ${by} ${hexOf(bytes)}`),
     finished: (link, by) => notified.push(`${link} ${by} FIN`),
     closed: (link, reset) => notified.push(`${link} closed ${reset}`),
     skipped: (link) => notified.push(`${link} skipped`),
   };
-  return { user, notified };
+  return { notified, stop: hub.watch(user) };
 }
-
-const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
 let hub: TapHub;
 
@@ -72,8 +70,7 @@ beforeEach(() => {
 
 describe('the hub of taps', () => {
   it('reports everything of a link that opens while a watcher is attached', () => {
-    const { user, notified } = watcher();
-    hub.watch(user);
+    const { notified } = watch();
     const { tap } = new Link(hub);
     tap.outbound(REQUEST);
     tap.inbound(Uint8Array.of(1));
@@ -93,8 +90,7 @@ describe('the hub of taps', () => {
     link.tap.outbound(Uint8Array.of(1, 2, 3));
     link.tap.inbound(Uint8Array.of(4, 5));
     link.held = Uint8Array.of(5);
-    const { user, notified } = watcher();
-    const stop = hub.watch(user);
+    const { notified, stop } = watch();
     link.tap.inbound(Uint8Array.of(6));
     stop();
     link.tap.inbound(Uint8Array.of(7));
@@ -110,8 +106,7 @@ describe('the hub of taps', () => {
   it('begins with the next write when one was under way', () => {
     const link = new Link(hub).established();
     link.midOutput = true;
-    const { user, notified } = watcher();
-    hub.watch(user);
+    const { notified } = watch();
     link.tap.outbound(Uint8Array.of(1));
     link.tap.outbound(Uint8Array.of(2));
     expect(notified.slice(3)).toEqual(['1 us 02']);
@@ -121,8 +116,7 @@ describe('the hub of taps', () => {
     const link = new Link(hub);
     link.tap.outbound(REQUEST.subarray(0, 10));
     link.tap.finished('peer');
-    const { user, notified } = watcher();
-    hub.watch(user);
+    const { notified } = watch();
     link.tap.outbound(REQUEST.subarray(10));
     expect(notified).toEqual([
       '1 opened',
@@ -136,15 +130,13 @@ describe('the hub of taps', () => {
     const link = new Link(hub);
     link.tap.outbound(MARKED_REQUEST);
     link.tap.inbound(REPLY);
-    const { user, notified } = watcher();
-    hub.watch(user);
+    const { notified } = watch();
     link.tap.inbound(Uint8Array.of(1));
     expect(notified).toEqual(['1 skipped']);
   });
 
   it('reports a connection between two devices of the host once', () => {
-    const { user, notified } = watcher();
-    hub.watch(user);
+    const { notified } = watch();
     new Link(hub).established();
     const mirrored = { localAddress: '127.0.0.3', localPort: 7000, dialed: false };
     new Link(hub, { ...mirrored, remoteAddress: '127.0.0.2', remotePort: 5000 }).established();
@@ -152,10 +144,8 @@ describe('the hub of taps', () => {
   });
 
   it('asks each watcher which links it wants', () => {
-    const first = watcher(({ localPort }) => localPort === 5001);
-    const second = watcher();
-    hub.watch(first.user);
-    hub.watch(second.user);
+    const first = watch(({ localPort }) => localPort === 5001);
+    const second = watch();
     new Link(hub);
     new Link(hub, { localPort: 5001 });
     expect(first.notified).toEqual(['2 opened']);
@@ -163,8 +153,7 @@ describe('the hub of taps', () => {
   });
 
   it('reports the queue pairs of a link before what they send', () => {
-    const { user, notified } = watcher();
-    hub.watch(user);
+    const { notified } = watch();
     const link = new Link(hub);
     link.tap.inbound(Uint8Array.of(1));
     link.pair = { device: 'a', qpn: 5 };
@@ -177,14 +166,12 @@ describe('the hub of taps', () => {
       '1 us 02',
       '1 us 03',
     ]);
-    const later = watcher();
-    hub.watch(later.user);
+    const later = watch();
     expect(later.notified.slice(0, 2)).toEqual(['1 opened', '1 joined 5 undefined']);
   });
 
   it('reports the queue pair of the other end if it is on the same host', () => {
-    const { user, notified } = watcher();
-    hub.watch(user);
+    const { notified } = watch();
     const link = new Link(hub);
     link.pair = { device: 'a', qpn: 5 };
     link.tap.outbound(Uint8Array.of(1));
@@ -204,10 +191,7 @@ describe('the hub of taps', () => {
   });
 
   it('asks again once queue pairs are known, and then begins with the startup frames', () => {
-    const { user, notified } = watcher((_, { us }) =>
-      us === undefined ? undefined : us.qpn === 5,
-    );
-    const stop = hub.watch(user);
+    const { notified, stop } = watch((_, { us }) => (us === undefined ? undefined : us.qpn === 5));
     const wanted = new Link(hub);
     const other = new Link(hub, { localPort: 5001 });
     wanted.tap.outbound(REQUEST);
@@ -231,15 +215,13 @@ describe('the hub of taps', () => {
     const earlier = new Link(hub).established();
     new Link(hub).established();
     earlier.tap.closed(true);
-    const { user, notified } = watcher();
-    hub.watch(user);
+    const { notified } = watch();
     expect(notified[0]).toBe('2 opened');
   });
 
   it('forgets a link that closed', () => {
     new Link(hub).established().tap.closed(false);
-    const { user, notified } = watcher();
-    hub.watch(user);
+    const { notified } = watch();
     expect(notified).toEqual([]);
   });
 });

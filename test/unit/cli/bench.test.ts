@@ -87,8 +87,7 @@ describe('a measurement', () => {
   });
 
   it('shows as a row of the table, what was skipped and what failed below it', () => {
-    const report = { ...REPORT, results: [summarise(faster, [71], [[100]])] };
-    const lines = reportLines(report, true);
+    const lines = reportLines({ ...REPORT, results: [summarise(faster, [71], [[100]])] }, true);
     expect(lines[0]).toContain('emulated RNIC');
     expect(lines[0]).toContain('2 cores');
     expect(lines[0]).toMatch(/load before 0\.3; took 89 s$/);
@@ -105,8 +104,7 @@ describe('a measurement', () => {
   });
 
   it('leaves the project’s targets out for users', () => {
-    const report = { ...REPORT, results: [summarise(faster, [71], [[100]])] };
-    const lines = reportLines(report, false);
+    const lines = reportLines({ ...REPORT, results: [summarise(faster, [71], [[100]])] }, false);
     expect(lines[2]).toMatch(/ratio$/);
     expect(lines[3]).toMatch(/^m +71\.0 +MB\/s +raw +100 +0\.71$/);
     expect(lines.join('\n')).not.toMatch(/target|aim/);
@@ -156,15 +154,8 @@ describe('the table of measurements', () => {
       MEASUREMENTS.flatMap(({ name }) =>
         name.startsWith(`${prefix}-`) ? [name.slice(prefix.length + 1)] : [],
       );
-    expect(lines('one')).toEqual([
-      'write-bw',
-      'read-bw',
-      'send-bw',
-      'write-lat',
-      'send-lat',
-      'write-rate',
-      'send-rate',
-    ]);
+    const names = 'write-bw read-bw send-bw write-lat send-lat write-rate send-rate';
+    expect(lines('one')).toEqual(names.split(' '));
     expect(lines('roce').filter((name) => name !== 'ucx-put')).toEqual(lines('one'));
   });
 
@@ -218,8 +209,7 @@ describe('figures of peers', () => {
   });
 
   it('are what iperf3 received', () => {
-    const output = '{ "end": { "sum_received": { "bits_per_second": 8e9 } } }';
-    expect(iperfRate(output)).toBe(1000);
+    expect(iperfRate('{ "end": { "sum_received": { "bits_per_second": 8e9 } } }')).toBe(1000);
     expect(() => iperfRate('iperf3: error')).toThrow(/no JSON: iperf3: error/);
     expect(() => iperfRate('{ "error": "busy" }')).toThrow(/no rate/);
   });

@@ -65,7 +65,6 @@ describe('the JUnit file of a run', () => {
   });
 
   it('cuts a long name', () => {
-    const document = junitXml({ ...RUN, words: ['x'.repeat(10_000)] });
-    expect(document.length).toBeLessThan(1_500);
+    expect(junitXml({ ...RUN, words: ['x'.repeat(10_000)] }).length).toBeLessThan(1_500);
   });
 });

@@ -70,8 +70,7 @@ describe('the devices of a daemon', () => {
     expect(hosted.find(undefined).device.name).toBe('a');
     expect(hosted.find('roce0').device.name).toBe('roce0');
     expect(directory([roce], ['127.0.0.1']).find(undefined).device.name).toBe('siw0');
-    const alone = new DeviceDirectory(hostOf(roce), undefined);
-    expect(alone.find(undefined).device.name).toBe('roce0');
+    expect(new DeviceDirectory(hostOf(roce), undefined).find(undefined).device.name).toBe('roce0');
     expect(hosted.find('siw0').host).toBe(hosted.native);
     expect(() => hosted.find('b')).toThrow(expect.objectContaining({ code: 'ENODEV' }));
   });

@@ -33,8 +33,7 @@ describe('memory of a file', () => {
   });
 
   it('is recognised by its device, and is not slow on a file system of this host', () => {
-    const folder = temporaryFolder();
-    const path = join(folder, 'file');
+    const path = join(temporaryFolder(), 'file');
     writeFileSync(path, new Uint8Array(PAGE_BYTES));
     const fd = openSync(path, 'r');
     const address = Number(mmap(null, PAGE_BYTES, PROT_READ, MAP_SHARED, fd, 0));

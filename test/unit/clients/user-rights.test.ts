@@ -25,8 +25,7 @@ const devices = [
 ];
 
 function rigOf(uid: number): RdmaCmRig {
-  const verbs = new UverbsRig({ devices }, DEFAULT_QUOTAS, { ...SELF, uid });
-  return new RdmaCmRig(verbs, IWARP_ADDRESS);
+  return new RdmaCmRig(new UverbsRig({ devices }, DEFAULT_QUOTAS, { ...SELF, uid }), IWARP_ADDRESS);
 }
 
 function contextOf(rig: RdmaCmRig, uid: number): ClientContext {

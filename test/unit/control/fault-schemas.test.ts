@@ -4,7 +4,6 @@ import { OWNER } from '#daemon/control/operation';
 import { executeOperation } from '#daemon/control/operations';
 import { FixedTarget } from '#test/support/control-target';
 
-/** A value for each parameter. */
 const VALUES = {
   ms: 1,
   bytesPerSecond: 1,

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
+import { failure } from '#test/support/outcomes';
 
 describe('EmbeddedMemory', () => {
   it('gives views of one ArrayBuffer addresses at the distance of their bytes', () => {
@@ -21,13 +22,9 @@ describe('EmbeddedMemory', () => {
     const { backing } = memory.openProcess(address, 10);
     expect(backing.write(2, Uint8Array.of(7, 8), 1, 1)).toBe(true);
     expect(bytes[12]).toBe(8);
-    expect(() => memory.openProcess(address, 11)).toThrow(
-      expect.objectContaining({ code: 'EFAULT' }),
-    );
+    expect(() => memory.openProcess(address, 11)).toThrow(failure('EFAULT'));
     memory.forget(address);
-    expect(() => memory.openProcess(address, 10)).toThrow(
-      expect.objectContaining({ code: 'EFAULT' }),
-    );
+    expect(() => memory.openProcess(address, 10)).toThrow(failure('EFAULT'));
   });
 
   it('shares memory by token until it is released', () => {
@@ -35,6 +32,6 @@ describe('EmbeddedMemory', () => {
     const { mapping, view, release } = memory.createShared(64);
     expect(memory.view(mapping)).toBe(view);
     release();
-    expect(() => memory.view(mapping)).toThrow(expect.objectContaining({ code: 'EINVAL' }));
+    expect(() => memory.view(mapping)).toThrow(failure('EINVAL'));
   });
 });

@@ -8,6 +8,7 @@ import {
   completions,
   connectedPair,
   DEVICE,
+  pairOfTest,
   read,
   remote,
   type Side,
@@ -15,7 +16,14 @@ import {
   send,
   write,
 } from '#test/support/provider-fixture';
-import { connectTo, exchanged, ROCE_DEVICE, rocePair, roceSide } from '#test/support/roce-fixture';
+import {
+  connectTo,
+  exchanged,
+  ROCE_DEVICE,
+  rocePair,
+  rocePairOfTest,
+  roceSide,
+} from '#test/support/roce-fixture';
 import { incRkey } from '#verbs-api/index';
 
 const REGION_BYTES = 65_536;
@@ -45,8 +53,7 @@ async function failed(
 
 describe('over RoCE', () => {
   it('names the end of a Write beyond its region, at both ends', async () => {
-    await using pair = await rocePair(started);
-    const { client, server } = pair;
+    const { client, server } = await rocePairOfTest(started);
     server.qp.postRecv({ wrId: 5, sgList: [] });
     client.qp.postSend({
       ...write([client.mr.sge(0, 8192)], server.mr, REGION_BYTES - 4096),
@@ -93,10 +100,9 @@ describe('over RoCE', () => {
   });
 
   it('names the right that a queue pair itself withholds', async () => {
-    await using pair = await rocePair(started, undefined, {
+    const { client, server } = await rocePairOfTest(started, undefined, {
       server: { access: Access.localWrite },
     });
-    const { client, server } = pair;
     client.qp.postSend(write([client.mr.sge(0, 8)], server.mr));
     const wc = await failed(client);
     expect(wc.status).toBe(WCStatus.remInvReqErr);
@@ -106,8 +112,7 @@ describe('over RoCE', () => {
   });
 
   it('names the lengths of a message and of its receive, at both ends', async () => {
-    await using pair = await rocePair(started);
-    const { client, server } = pair;
+    const { client, server } = await rocePairOfTest(started);
     server.qp.postRecv({ wrId: 3, sgList: [server.mr.sge(0, 4096)] });
     client.qp.postSend(send([client.mr.sge(0, 8192)], 4));
     const sent = await failed(client);
@@ -121,8 +126,8 @@ describe('over RoCE', () => {
   });
 
   it('names the peer without a receive, and the number of retries', async () => {
-    await using pair = await rocePair(started, undefined, { client: { rnrRetry: 2 } });
-    const { client, server } = pair;
+    const path = { client: { rnrRetry: 2 } };
+    const { client, server } = await rocePairOfTest(started, undefined, path);
     client.qp.postSend(send([client.mr.sge(0, 8)]));
     const wc = await failed(client);
     expect(wc.status).toBe(WCStatus.rnrRetryExcErr);
@@ -170,8 +175,7 @@ describe('over RoCE', () => {
   });
 
   it('names the SGE that its queue may not use', async () => {
-    await using pair = await rocePair(started);
-    const { client } = pair;
+    const { client } = await rocePairOfTest(started);
     const { address, lkey } = client.mr;
     const piece = { addr: address + 60_000n, length: 6000, lkey };
     client.qp.postSend(send([client.mr.sge(0, 8), piece], 9));
@@ -202,8 +206,7 @@ describe('over RoCE', () => {
 
 describe('over iWARP', () => {
   it('reports why the peer refused a Read', async () => {
-    await using pair = await connectedPair(started);
-    const { client, server } = pair;
+    const { client, server } = await pairOfTest(started);
     const mr = await server.pd.allocMR(4096, Access.localWrite | Access.remoteWrite);
     client.connection.qp.postSend({ ...read([client.mr.sge(0, 64)], mr), wrId: 2 });
     const wc = await failed(client);
@@ -215,8 +218,7 @@ describe('over iWARP', () => {
   });
 
   it('blames an earlier Write for flushed work', async () => {
-    await using pair = await connectedPair(started);
-    const { client, server } = pair;
+    const { client, server } = await pairOfTest(started);
     client.connection.qp.postRecv({ sgList: [client.mr.sge(0, 8)] });
     server.connection.qp.postRecv({ sgList: [server.mr.sge(0, 8)] });
     client.connection.qp.postSend({ ...write([client.mr.sge(0, 8)], server.mr), rkey: 0x77 });
@@ -231,8 +233,7 @@ describe('over iWARP', () => {
   });
 
   it('names the lengths of a message and of its receive', async () => {
-    await using pair = await connectedPair(started);
-    const { client, server } = pair;
+    const { client, server } = await pairOfTest(started);
     server.connection.qp.postRecv({ sgList: [server.mr.sge(0, 4096)] });
     client.connection.qp.postSend(send([client.mr.sge(0, 8192)]));
     const wc = await failed(server);
@@ -243,8 +244,7 @@ describe('over iWARP', () => {
   });
 
   it('names the excess right of a bind, and the wrong STag of an invalidation', async () => {
-    await using pair = await connectedPair(started);
-    const { client, server } = pair;
+    const { client, server } = await pairOfTest(started);
     const plain = await client.pd.allocMR(4096, Access.localWrite);
     const mw = await client.pd.allocMW(2);
     client.connection.qp.postSend({
@@ -278,8 +278,7 @@ describe('over iWARP', () => {
   });
 
   it('names a receive whose memory its queue may not use', async () => {
-    await using pair = await connectedPair(started);
-    const { client, server } = pair;
+    const { client, server } = await pairOfTest(started);
     const read = await server.pd.allocMR(64, Access.remoteRead);
     server.connection.qp.postRecv({
       sgList: [{ addr: read.address, length: 64, lkey: read.lkey }],
@@ -291,8 +290,7 @@ describe('over iWARP', () => {
   });
 
   it('names an atomic that is not aligned', async () => {
-    await using pair = await connectedPair(started);
-    const { client, server } = pair;
+    const { client, server } = await pairOfTest(started);
     client.connection.qp.postSend({
       opcode: WROpcode.atomicFetchAndAdd,
       flags: signaled,

@@ -103,8 +103,7 @@ describe('connections of one file', () => {
     const { file } = await device();
     const child = await open(Role.uverbs, file.welcome.token);
     expect(child.welcome).toMatchObject({ errno: 0, text: String(file.number) });
-    const parent = bytesOf(le(process.pid));
-    expect((await child.call(ShimOp.child, { payload: parent })).status).toBe(0);
+    expect((await child.call(ShimOp.child, { payload: bytesOf(le(process.pid)) })).status).toBe(0);
     expect((await write(file, commands.allocPD())).response).toEqual(bytesOf(le(0)));
     file.close();
     await quiet(20);

@@ -266,8 +266,7 @@ describe('objects', () => {
   it('of rdma_cm show their addresses and queue pair', async () => {
     ids = new RdmaCmRig(rig);
     const { id: listener, port } = ids.listener(1n);
-    const active = ids.routed(2n, port);
-    ids.must(cm.connect(active, connParam({ qpn: 0x11 })));
+    ids.must(cm.connect(ids.routed(2n, port), connParam({ qpn: 0x11 })));
     await ids.event();
     const shown = dumped(Command.cmId);
     // LISTEN, CONNECT at either end.
@@ -289,7 +288,6 @@ describe('objects', () => {
   });
 });
 
-/** The errno of a refusal. */
 function errnoOf(request: Uint8Array): number {
   const [bytes = new Uint8Array(0)] = answer(request).datagrams;
   expect(parseNetlink(bytes)?.header.type).toBe(2);

@@ -68,8 +68,7 @@ describe('GET', () => {
     for (const datagram of datagrams) {
       expect(datagram.length).toBeLessThanOrEqual(16_384);
       for (let at = 0; at < datagram.length; ) {
-        const part = parseNetlink(datagram.subarray(at));
-        const index = part?.attributes.get(1);
+        const index = parseNetlink(datagram.subarray(at))?.attributes.get(1);
         if (index !== undefined) indices.push((index[0] ?? 0) + 256 * (index[1] ?? 0));
         at += new DataView(datagram.buffer, datagram.byteOffset + at).getUint32(0, true);
       }
@@ -94,8 +93,7 @@ describe('GET_CHARDEV', () => {
       `0c00 4800 ${le(0xe7c0, 8)}` +
       `0c00 4700 ${le(1, 8)}` +
       `0c00 4600 7576657262733000`;
-    const index = `0800 0100 ${le(0)}`;
-    expect(answers(message(0x140f, 1, index + TYPE.uverbs))).toEqual([hex(record)]);
+    expect(answers(message(0x140f, 1, `0800 0100 ${le(0)}${TYPE.uverbs}`))).toEqual([hex(record)]);
   });
 
   it('returns rdma_cm, without a provider', () => {

@@ -49,15 +49,13 @@ describe('the file of rings', () => {
     const { first, step } = RINGS;
     expect(keys).toEqual([first, first + step, first + 2 * step]);
     // A long one goes after all mappings, and small ones still fill holes.
-    const long = rig.must(commands.createCQ(0n, 10_000)).getUint32(16, true);
-    expect(long).toBe(first + 0x1_0000);
+    expect(rig.must(commands.createCQ(0n, 10_000)).getUint32(16, true)).toBe(first + 0x1_0000);
     expect(rig.must(commands.createCQ(0n, 1)).getUint32(16, true)).toBe(first + 3 * step);
     rig.server.assertDeepInvariants();
   });
 
   it('takes few mappings of the daemon for many rings, and returns all of them', async () => {
-    const limits = daemonLimits({ connections: 64, descriptors: 1024 });
-    const budget = new DaemonBudget(limits, {});
+    const budget = new DaemonBudget(daemonLimits({ connections: 64, descriptors: 1024 }), {});
     const many = new UverbsRig({}, { ...DEFAULT_QUOTAS, budget });
     const mappings = (): number | undefined => budget.uses()['mappings']?.used;
     many.must(commands.getContext());

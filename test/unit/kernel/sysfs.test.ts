@@ -71,8 +71,7 @@ describe('the tree', () => {
   });
 
   it('replaces an older one, follows the port, and is removed', () => {
-    const folder = temporaryFolder();
-    const path = join(folder, 'sysfs');
+    const path = join(temporaryFolder(), 'sysfs');
     const file = (name: string): string =>
       readFileSync(join(path, 'class/infiniband/rnic0', name), 'utf8');
     mkdirSync(path);

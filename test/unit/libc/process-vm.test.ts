@@ -1,19 +1,16 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { addressOf } from '#native-bridge/libc/libc';
 import { allowTracer, ProcessMemory, yamaScope } from '#native-bridge/libc/process-vm';
 
 /** This process's own memory, which needs no permission. */
-function own(): ProcessMemory {
-  return new ProcessMemory(process.pid);
-}
-
-let memory: ReturnType<typeof own>;
+let memory: ProcessMemory;
 
 beforeEach(() => {
-  memory = own();
+  memory = new ProcessMemory(process.pid);
 });
+afterEach(() => memory.close());
 
 describe('memory of a process', () => {
   it('is read and written at any offset of the local buffers', () => {
@@ -28,7 +25,6 @@ describe('memory of a process', () => {
     expect(memory.write(address, view, 10, 20)).toBe(true);
     expect(remote.subarray(0, 20).every((byte) => byte === 0xa5)).toBe(true);
     expect(remote[20]).toBe(20);
-    memory.close();
   });
 
   it('carries out deferred writes in one transfer, in order', () => {
@@ -47,7 +43,6 @@ describe('memory of a process', () => {
     expected.fill(0xee, 500, 520);
     expected.fill(0xee, 10, 15);
     expect(remote).toEqual(expected);
-    memory.close();
   });
 
   it('carries out deferred writes when it can defer no more, and before any other access', () => {
@@ -63,7 +58,6 @@ describe('memory of a process', () => {
     const back = new Uint8Array(1);
     expect(memory.read(address + 600, back, 0, 1)).toBe(true);
     expect(back[0]).toBe(1);
-    memory.close();
   });
 
   it('reports the loss at the next flush, not to the access that carried the writes out', () => {
@@ -74,7 +68,6 @@ describe('memory of a process', () => {
     expect(memory.writeLater(address, bytes, 0, 8)).toBe(true);
     expect(memory.flush()).toBe(false);
     expect(memory.flush()).toBe(true);
-    memory.close();
   });
 
   it('reports a loss to the owner of the write, and carries out all other writes', () => {
@@ -92,7 +85,6 @@ describe('memory of a process', () => {
     expect(memory.flush(other)).toBe(true);
     expect(memory.flush(lost)).toBe(false);
     expect(memory.flush(lost)).toBe(true);
-    memory.close();
   });
 
   it('carries out deferred reads in one transfer, after deferred writes', () => {
@@ -115,7 +107,6 @@ describe('memory of a process', () => {
     expect(memory.flushReads()).toBe(false);
     expect(memory.flushReads()).toBe(true);
     expect(memory.readLater(address, target, 296, 8)).toBe(false);
-    memory.close();
   });
 
   it('reports deferred writes that failed', () => {
@@ -142,7 +133,6 @@ describe('memory of a process', () => {
     expect(memory.read(4096, new Uint8Array(8), 0, 8)).toBe(false);
     expect(memory.write(4096, new Uint8Array(8), 0, 8)).toBe(false);
     expect(memory.lastError).toBe('EFAULT');
-    memory.close();
   });
 
   it('reports the address at which a transfer failed, except for probes', () => {
@@ -159,7 +149,6 @@ describe('memory of a process', () => {
     expect(memory.flush()).toBe(false);
     // Reads end at the first that fails; each write is tried.
     expect(notified).toEqual([4096, 8192, 16_384, 20_480]);
-    memory.close();
   });
 
   it('never leaves the local buffer', () => {
@@ -168,7 +157,6 @@ describe('memory of a process', () => {
     expect(memory.read(address, new Uint8Array(8), 1, 8)).toBe(false);
     expect(memory.write(address, new Uint8Array(8), 8, 1)).toBe(false);
     expect(memory.lastError).toBe('EINVAL');
-    memory.close();
   });
 
   it('disappears with its process', async () => {

@@ -38,8 +38,7 @@ describe('shared memory', () => {
     expect(theirs.view.every((byte) => byte === 0)).toBe(true);
     ours.view[9_999] = 0xa5;
     expect(theirs.view[9_999]).toBe(0xa5);
-    const counter = new Int32Array(theirs.view.buffer, 0, 1);
-    Atomics.add(counter, 0, 3);
+    Atomics.add(new Int32Array(theirs.view.buffer, 0, 1), 0, 3);
     expect(Atomics.load(new Int32Array(ours.view.buffer, 0, 1), 0)).toBe(3);
     ours.release();
     theirs.release();
@@ -124,8 +123,7 @@ describe('shared memory', () => {
     ['1', false],
     ['2', true],
   ])('overcommit_memory %s is strict: %s', (mode, strict) => {
-    const folder = temporaryFolder();
-    const path = join(folder, 'overcommit_memory');
+    const path = join(temporaryFolder(), 'overcommit_memory');
     writeFileSync(path, `${mode}\n`);
     expect(readStrictCommit(path)).toBe(strict);
     expect(readStrictCommit(`${path}-missing`)).toBe(false);

@@ -8,8 +8,7 @@ import { temporaryFolder } from '#test/support/temporary-folder';
 const TOKEN = '0123456789abcdef';
 
 function parsed(http: unknown, environment: Record<string, string> = {}) {
-  const options = { socketPath: '/run/x/s', http } as DaemonConfigInput;
-  return parseDaemonConfig(options, environment).http;
+  return parseDaemonConfig({ socketPath: '/run/x/s', http } as DaemonConfigInput, environment).http;
 }
 
 describe('the option http', () => {
@@ -34,8 +33,7 @@ describe('the option http', () => {
   });
 
   it('reads its token from a file, which must not be empty', () => {
-    const folder = temporaryFolder();
-    const file = join(folder, 'token');
+    const file = join(temporaryFolder(), 'token');
     writeFileSync(file, ` ${TOKEN}\n`);
     const token = { kind: 'given', value: TOKEN, file };
     expect(parsed({ tokenFile: file })?.token).toEqual(token);

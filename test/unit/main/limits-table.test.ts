@@ -26,7 +26,6 @@ function rows(): readonly (readonly string[])[] {
   );
 }
 
-/** The error of a call. */
 function refusalOf(call: () => void) {
   try {
     call();

@@ -11,6 +11,7 @@ import {
 import type { ConnectionId, Context, CQ, MR, PD, QP } from '#contract/verbs/provider';
 import type { PlainSendWR, SendWR } from '#contract/verbs/work-request';
 import { type FakeQP, NativeRig } from '#test/support/native-rig';
+import { failure } from '#test/support/outcomes';
 
 const SUCCESS = { status: WCStatus.success };
 const FLUSHED = { status: WCStatus.wrFlushErr };
@@ -19,12 +20,14 @@ let rig: NativeRig;
 let context: Context;
 let pd: PD;
 let cq: CQ;
+let mr: MR;
 
 beforeEach(async () => {
   rig = new NativeRig();
   context = await rig.provider.open('nat0');
   pd = await context.allocPD();
   cq = await context.createCQ({ cqe: 64 });
+  mr = await pd.allocMR(64, Access.localWrite);
 });
 afterEach(() => rig.close());
 
@@ -67,7 +70,7 @@ async function connect(qp: QP): Promise<ConnectionId> {
   return id;
 }
 
-function send(mr: MR, wrId: number, flags: SendFlag = SendFlag.signaled): PlainSendWR {
+function send(wrId: number, flags: SendFlag = SendFlag.signaled): PlainSendWR {
   return { wrId, opcode: WROpcode.send, flags, sgList: [mr.sge(wrId, 1)] };
 }
 
@@ -77,7 +80,6 @@ function wrIds(queue: FakeQP['sends']): unknown[] {
 
 describe('memory of a native device', () => {
   it('uses the device’s addresses, and is registered where both map it', async () => {
-    const mr = await pd.allocMR(64, Access.localWrite);
     expect(mr).toMatchObject({ lkey: 0x11, rkey: 0x22, length: 64 });
     const part = await pd.regMR(mr.buffer.subarray(16, 32), Access.localWrite);
     expect(part.address).toBe(mr.address + 16n);
@@ -107,8 +109,7 @@ describe('memory of a native device', () => {
 describe('sends to a native device', () => {
   it('wait for the connection, and are posted in order and signalled', async () => {
     const { qp, lower } = await queuePair();
-    const mr = await pd.allocMR(64, Access.localWrite);
-    qp.postSend([send(mr, 1), send(mr, 2, 0)]);
+    qp.postSend([send(1), send(2, 0)]);
     expect(lower.sends).toEqual([]);
     await connect(qp);
     expect(wrIds(lower.sends)).toEqual([Number(mr.address) + 1, Number(mr.address) + 2]);
@@ -118,10 +119,9 @@ describe('sends to a native device', () => {
 
   it('return completions for signalled requests, with any wr_id', async () => {
     const { qp, lower } = await connected();
-    const mr = await pd.allocMR(64, Access.localWrite);
     qp.postSend([
-      { ...send(mr, 1), wrId: 2n ** 64n - 1n },
-      { ...send(mr, 2, 0), wrId: 5 },
+      { ...send(1), wrId: 2n ** 64n - 1n },
+      { ...send(2, 0), wrId: 5 },
     ]);
     lower.completeSend();
     lower.completeSend();
@@ -132,7 +132,6 @@ describe('sends to a native device', () => {
 
   it('translate operands, flags and inline payload', async () => {
     const { qp, lower } = await connected({ maxInlineData: 32 });
-    const mr = await pd.allocMR(64, Access.localWrite);
     const remote = { remoteAddr: 2n ** 64n - 8n, rkey: 0xffffffff };
     qp.postSend([
       {
@@ -165,16 +164,13 @@ describe('sends to a native device', () => {
     ['a bind', { opcode: WROpcode.bindMW }],
   ])('are refused with EOPNOTSUPP and the name for %s', async (_name, wr) => {
     const { qp } = await connected();
-    expect(() => qp.postSend(wr as SendWR)).toThrow(
-      expect.objectContaining({ code: 'EOPNOTSUPP', message: expect.stringContaining('nat0') }),
-    );
+    expect(() => qp.postSend(wr as SendWR)).toThrow(failure('EOPNOTSUPP', 'nat0'));
   });
 
   it('stay in the ring while the device is full, and are posted when it has room', async () => {
     const { qp, lower } = await connected();
-    const mr = await pd.allocMR(64, Access.localWrite);
     lower.sendRoom = 2;
-    qp.postSend([1, 2, 3, 4].map((wrId) => send(mr, wrId)));
+    qp.postSend([1, 2, 3, 4].map((wrId) => send(wrId)));
     expect(lower.sends).toHaveLength(2);
     lower.completeSend();
     await rig.turn();
@@ -188,22 +184,20 @@ describe('sends to a native device', () => {
 
   it('fail with ENOMEM when ring and device are full', async () => {
     const { qp, lower } = await connected();
-    const mr = await pd.allocMR(64, Access.localWrite);
     lower.sendRoom = 0;
-    const many = Array.from({ length: 64 }, () => send(mr, 1));
+    const many = Array.from({ length: 64 }, () => send(1));
     // The bridge has taken as many as the device holds; the ring is full again.
     expect(() => {
       for (let round = 0; round < 8; round += 1) qp.postSend(many);
-    }).toThrow(expect.objectContaining({ code: 'ENOMEM' }));
+    }).toThrow(failure('ENOMEM'));
   });
 
   it('fail in order when the device refuses one, and the rest is flushed', async () => {
     const { qp, lower } = await connected();
     const events = context.asyncEvents()[Symbol.asyncIterator]();
-    const mr = await pd.allocMR(64, Access.localWrite);
     lower.refused = WROpcode.rdmaRead;
     const read = { opcode: WROpcode.rdmaRead, wrId: 2, sgList: [], remoteAddr: 0, rkey: 0 };
-    qp.postSend([send(mr, 1), read, send(mr, 3)]);
+    qp.postSend([send(1), read, send(3)]);
     expect(lower.sends).toHaveLength(1);
     lower.completeSend();
     await rig.turn();
@@ -225,7 +219,6 @@ describe('sends to a native device', () => {
 describe('receives of a native device', () => {
   it('are passed on when posted, before any connection', async () => {
     const { qp, lower } = await queuePair();
-    const mr = await pd.allocMR(64, Access.localWrite);
     qp.postRecv([
       { wrId: 1, sgList: [mr.sge(0, 8)] },
       { wrId: 2, sgList: [] },
@@ -241,7 +234,7 @@ describe('receives of a native device', () => {
     const post = (wrId: number) => qp.postRecv({ wrId, sgList: [] });
     for (let wrId = 0; wrId < 8; wrId += 1) post(wrId);
     expect(lower.receives).toHaveLength(4);
-    expect(() => post(8)).toThrow(expect.objectContaining({ code: 'ENOMEM' }));
+    expect(() => post(8)).toThrow(failure('ENOMEM'));
     for (let wrId = 0; wrId < 8; wrId += 1) {
       lower.completeReceive(wrId);
       await rig.turn();
@@ -286,12 +279,11 @@ describe('receives of a native device', () => {
   it('of all queues are passed on before a send is', async () => {
     const one = await connected();
     const two = await queuePair();
-    const mr = await pd.allocMR(64, Access.localWrite);
     two.lower.flushes = false;
     two.qp.postRecv({ wrId: 1, sgList: [] });
     two.lower.receives.length = 0;
     // The first is at the device, so the second rings no doorbell when it is full.
-    const doorbell = () => one.qp.postSend(send(mr, 1));
+    const doorbell = () => one.qp.postSend(send(1));
     two.qp.postRecv({ wrId: 2, sgList: [] });
     doorbell();
     expect(two.lower.receives).toHaveLength(1);
@@ -301,9 +293,8 @@ describe('receives of a native device', () => {
 describe('the end of a native queue pair', () => {
   it('flushes what the device and the rings hold, in order', async () => {
     const { qp, lower } = await connected();
-    const mr = await pd.allocMR(64, Access.localWrite);
     lower.sendRoom = 1;
-    qp.postSend([send(mr, 1), send(mr, 2, 0), send(mr, 3)]);
+    qp.postSend([send(1), send(2, 0), send(3)]);
     qp.postRecv({ wrId: 4, sgList: [] });
     await qp.modify({ state: QPState.ERR });
     await rig.turn();
@@ -314,7 +305,7 @@ describe('the end of a native queue pair', () => {
       { ...FLUSHED, wrId: 3n },
     ]);
     qp.postRecv({ wrId: 5, sgList: [] });
-    qp.postSend(send(mr, 6));
+    qp.postSend(send(6));
     expect(cq.poll()).toMatchObject([
       { ...FLUSHED, wrId: 5n },
       { ...FLUSHED, wrId: 6n },
@@ -324,14 +315,13 @@ describe('the end of a native queue pair', () => {
 
   it('counts completions, flushes and other failures as emulated devices do', async () => {
     const { qp, lower } = await connected();
-    const mr = await pd.allocMR(64, Access.localWrite);
-    qp.postSend([send(mr, 1), send(mr, 2, 0), send(mr, 3), send(mr, 4)]);
+    qp.postSend([send(1), send(2, 0), send(3), send(4)]);
     lower.completeSend();
     lower.completeSend();
     lower.completeSend(WCStatus.remAccessErr);
     lower.completeSend(WCStatus.wrFlushErr);
     await rig.turn();
-    qp.postSend(send(mr, 5));
+    qp.postSend(send(5));
     await qp.modify({ state: QPState.ERR });
     await rig.turn();
     expect(cq.poll()).toMatchObject([
@@ -346,10 +336,9 @@ describe('the end of a native queue pair', () => {
 
   it('flushes late work that the device drops', async () => {
     const { qp, lower } = await connected();
-    const mr = await pd.allocMR(64, Access.localWrite);
     lower.flushes = false;
     qp.postRecv([1, 2].map((wrId) => ({ wrId, sgList: [] })));
-    qp.postSend([send(mr, 3, 0), send(mr, 4)]);
+    qp.postSend([send(3, 0), send(4)]);
     await qp.modify({ state: QPState.ERR });
     expect(cq.poll().map(({ wrId, status }) => [wrId, status])).toEqual([
       [3n, WCStatus.wrFlushErr],
@@ -379,8 +368,7 @@ describe('the end of a native queue pair', () => {
   it('is undone by RESET: a new one takes over the old number', async () => {
     const { qp, lower } = await connected();
     const { qpNum } = qp;
-    const mr = await pd.allocMR(64, Access.localWrite);
-    qp.postSend(send(mr, 1));
+    qp.postSend(send(1));
     await qp.modify({ state: QPState.RESET });
     expect(lower.disposed).toBe(1);
     const next = rig.device.qps.at(-1);
@@ -407,8 +395,7 @@ describe('a native device that disappears', () => {
   it('is reported once; its work is flushed, and its connections end', async () => {
     const events = context.asyncEvents()[Symbol.asyncIterator]();
     const { qp, id } = await connected();
-    const mr = await pd.allocMR(64, Access.localWrite);
-    qp.postSend([send(mr, 1, 0), send(mr, 2)]);
+    qp.postSend([send(1, 0), send(2)]);
     qp.postRecv({ wrId: 3, sgList: [] });
     rig.device.gone = true;
     await rig.turn();

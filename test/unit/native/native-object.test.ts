@@ -130,14 +130,12 @@ describe('structs', () => {
     expect(block.get('cap.max_send_wr')).toBe(5);
     expect(block.get('cap.max_recv_wr')).toBe(0);
     expect(pointerAt(block.address + 8)).toBe(0x7fff_1234_5678);
-    const copy = new StructBlock('ibv_qp_init_attr').load(block.address);
-    expect(copy.get('qp_type')).toBe(2);
+    expect(new StructBlock('ibv_qp_init_attr').load(block.address).get('qp_type')).toBe(2);
     expect(copyOut(block.address + 32, 1)).toEqual(Uint8Array.of(5));
   });
 
   it('preserve negative numbers and texts', () => {
-    const event = new StructBlock('rdma_cm_event').set('status', -111);
-    expect(event.getSigned('status')).toBe(-111);
+    expect(new StructBlock('rdma_cm_event').set('status', -111).getSigned('status')).toBe(-111);
     const device = new StructBlock('ibv_device');
     device.getBytes('name').set(Buffer.from('siw0\0rest'));
     expect(device.getText('name')).toBe('siw0');

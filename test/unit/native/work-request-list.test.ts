@@ -12,6 +12,19 @@ import {
   postSends,
 } from '#native-bridge/rdma/work-request-list';
 
+const { fence, inline, signaled, solicited } = SendFlag;
+const {
+  atomicCmpAndSwap,
+  atomicFetchAndAdd,
+  bindMW,
+  immediate,
+  localInv,
+  rdmaRead,
+  rdmaWrite,
+  rdmaWriteWithImm,
+  send,
+  sendWithInv,
+} = WROpcode;
 const SIW_VENDOR_ID = 0x626d74;
 const ENOMEM = 12;
 const QUEUE = 4096;
@@ -97,8 +110,8 @@ const address = fc.oneof(
 const sge: fc.Arbitrary<SGE> = fc.record({ addr: address, length: uint32, lkey: uint32 });
 const write: fc.Arbitrary<SendFields & { sgList: SGE[] }> = fc.record({
   wrId: address,
-  opcode: fc.constant(WROpcode.rdmaWrite),
-  flags: fc.constantFrom(0, SendFlag.signaled, SendFlag.fence | SendFlag.solicited),
+  opcode: fc.constant(rdmaWrite),
+  flags: fc.constantFrom(0, signaled, fence | solicited),
   sgList: fc.array(sge, { maxLength: 4 }),
   remoteAddr: address,
   rkey: uint32,
@@ -162,7 +175,7 @@ describe('lists of work requests', () => {
   });
 
   it('post the requests before a malformed one', () => {
-    const fine: SendFields = { opcode: WROpcode.send };
+    const fine: SendFields = { opcode: send };
     for (const index of [0, 1, 63, 64, 100]) {
       const requests = Array.from({ length: 120 }, () => fine);
       requests[index] = { opcode: 99 as WROpcode };
@@ -180,66 +193,44 @@ describe('one work request', () => {
   const code = (wr: SendFields, given: PostLimits = limits) => checkSends([wr], given).code;
 
   it.each<[string, SendFields]>([
-    ['an unknown flag', { opcode: WROpcode.send, flags: 16 as SendFlag }],
-    [
-      'too many elements',
-      { opcode: WROpcode.send, sgList: [...sgl, ...sgl, ...sgl, ...sgl, ...sgl] },
-    ],
-    [
-      'an RDMA Read of two elements',
-      { opcode: WROpcode.rdmaRead, sgList: [...sgl, ...sgl], ...remote },
-    ],
-    ['an RDMA Read inline', { opcode: WROpcode.rdmaRead, flags: SendFlag.inline, ...remote }],
-    [
-      'too much inline',
-      { opcode: WROpcode.send, flags: SendFlag.inline, inlineData: new Uint8Array(65) },
-    ],
-    ['inline with elements', { opcode: WROpcode.send, flags: SendFlag.inline, sgList: sgl }],
-    ['no remote address', { opcode: WROpcode.rdmaWrite, rkey: 1 }],
-    ['no key', { opcode: WROpcode.rdmaWrite, remoteAddr: 1 }],
-    ['a key that is no 32-bit number', { opcode: WROpcode.rdmaWrite, remoteAddr: 1, rkey: -1 }],
-    [
-      'a length that is none',
-      { opcode: WROpcode.send, sgList: [{ addr: 0, length: 1.5, lkey: 1 }] },
-    ],
-    [
-      'an address that is none',
-      { opcode: WROpcode.send, sgList: [{ addr: 0.5, length: 1, lkey: 1 }] },
-    ],
+    ['an unknown flag', { opcode: send, flags: 16 as SendFlag }],
+    ['too many elements', { opcode: send, sgList: [...sgl, ...sgl, ...sgl, ...sgl, ...sgl] }],
+    ['an RDMA Read of two elements', { opcode: rdmaRead, sgList: [...sgl, ...sgl], ...remote }],
+    ['an RDMA Read inline', { opcode: rdmaRead, flags: inline, ...remote }],
+    ['too much inline', { opcode: send, flags: inline, inlineData: new Uint8Array(65) }],
+    ['inline with elements', { opcode: send, flags: inline, sgList: sgl }],
+    ['no remote address', { opcode: rdmaWrite, rkey: 1 }],
+    ['no key', { opcode: rdmaWrite, remoteAddr: 1 }],
+    ['a key that is no 32-bit number', { opcode: rdmaWrite, remoteAddr: 1, rkey: -1 }],
+    ['a length that is none', { opcode: send, sgList: [{ addr: 0, length: 1.5, lkey: 1 }] }],
+    ['an address that is none', { opcode: send, sgList: [{ addr: 0.5, length: 1, lkey: 1 }] }],
     [
       'an atomic of 4 bytes',
       {
-        opcode: WROpcode.atomicFetchAndAdd,
+        opcode: atomicFetchAndAdd,
         sgList: [{ addr: 0, length: 4, lkey: 1 }],
         compareAdd: 1,
         ...remote,
       },
     ],
-    [
-      'a swap without a value',
-      { opcode: WROpcode.atomicCmpAndSwap, sgList: sgl, compareAdd: 1, ...remote },
-    ],
-    ['an invalidation of nothing', { opcode: WROpcode.sendWithInv }],
+    ['a swap without a value', { opcode: atomicCmpAndSwap, sgList: sgl, compareAdd: 1, ...remote }],
+    ['an invalidation of nothing', { opcode: sendWithInv }],
   ])('fails with EINVAL for %s', (_name, wr) => {
     expect(code(wr)).toBe('EINVAL');
   });
 
   it.each<[string, SendFields, PostLimits]>([
-    ['8 bytes of Immediate Data', { opcode: WROpcode.immediate, immData: 1 }, limits],
-    [
-      'Immediate Data after a Write',
-      { opcode: WROpcode.rdmaWriteWithImm, immData: 1, ...remote },
-      limits,
-    ],
-    ['memory windows', { opcode: WROpcode.bindMW }, limits],
+    ['8 bytes of Immediate Data', { opcode: immediate, immData: 1 }, limits],
+    ['Immediate Data after a Write', { opcode: rdmaWriteWithImm, immData: 1, ...remote }, limits],
+    ['memory windows', { opcode: bindMW }, limits],
     [
       'atomics',
-      { opcode: WROpcode.atomicFetchAndAdd, sgList: sgl, compareAdd: 1, ...remote },
+      { opcode: atomicFetchAndAdd, sgList: sgl, compareAdd: 1, ...remote },
       { ...limits, atomics: false },
     ],
     [
       'own invalidation on siw',
-      { opcode: WROpcode.localInv, invalidateRkey: 1 },
+      { opcode: localInv, invalidateRkey: 1 },
       { ...limits, traits: traitsOf(SIW_VENDOR_ID) },
     ],
   ])('fails with EOPNOTSUPP for %s', (_name, wr, given) => {
@@ -249,8 +240,8 @@ describe('one work request', () => {
   it('carries a copy of its inline payload', () => {
     const inlineData = Uint8Array.of(1, 2, 3);
     const library = provider(1);
-    const flags = SendFlag.inline;
-    postSends([{ opcode: WROpcode.send, flags, inlineData }], limits, library.send, QUEUE);
+    const flags = inline;
+    postSends([{ opcode: send, flags, inlineData }], limits, library.send, QUEUE);
     const [element] = library.seen[0]?.sges ?? [];
     expect(element?.length).toBe(3);
     inlineData.fill(0);
@@ -266,7 +257,7 @@ describe('one work request', () => {
 
   it('has the operands of an atomic at the offsets of the C header', () => {
     const wr: SendFields = {
-      opcode: WROpcode.atomicCmpAndSwap,
+      opcode: atomicCmpAndSwap,
       sgList: sgl,
       remoteAddr: 2n ** 40n,
       rkey: 7,

@@ -20,6 +20,8 @@ import {
   StableHow,
 } from '#verbs-api/nfs/nfs3/constants';
 
+const { dataSync, fileSync, unstable } = StableHow;
+
 let rig: NfsRig;
 let root: Uint8Array;
 
@@ -121,15 +123,10 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
         throw new Error('no file');
       const file = created.ok.object;
       const data = Buffer.from('over the wire');
-      const written = await rig.call('write', {
-        file,
-        offset: 3n,
-        stable: StableHow.fileSync,
-        data,
-      });
+      const written = await rig.call('write', { file, offset: 3n, stable: fileSync, data });
       expect(written).toMatchObject({
         status: Nfs3Status.ok,
-        ok: { count: data.length, committed: StableHow.fileSync },
+        ok: { count: data.length, committed: fileSync },
       });
       const whole = await rig.call('read', { file, offset: 0n, count: 4096 });
       if (whole.status !== Nfs3Status.ok) throw new Error('not read');
@@ -148,12 +145,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
       writeFileSync(rig.file('f'), 'abc');
       const file = await rig.handle('f');
       const data = Buffer.from('defg');
-      const written = await rig.call('write', {
-        file,
-        offset: 3n,
-        stable: StableHow.unstable,
-        data,
-      });
+      const written = await rig.call('write', { file, offset: 3n, stable: unstable, data });
       if (written.status !== Nfs3Status.ok) throw new Error('not written');
       expect(written.ok.wcc.before?.size).toBe(3n);
       expect(written.ok.wcc.after?.size).toBe(7n);
@@ -166,7 +158,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
       writeFileSync(rig.file('f'), '');
       const file = await rig.handle('f');
       const writes = [0n, 4n, 8n].map((offset) =>
-        rig.call('write', { file, offset, stable: StableHow.dataSync, data: Buffer.from('1234') }),
+        rig.call('write', { file, offset, stable: dataSync, data: Buffer.from('1234') }),
       );
       for (const written of await Promise.all(writes)) {
         if (written.status !== Nfs3Status.ok) throw new Error('not written');
@@ -186,7 +178,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
       const credential = sysCredential(process.geteuid?.() ?? 0);
       const written = await rig.call(
         'write',
-        { file, offset: 0n, stable: StableHow.unstable, data },
+        { file, offset: 0n, stable: unstable, data },
         { credential },
       );
       expect(written.status).toBe(Nfs3Status.ok);
@@ -210,12 +202,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
       const read = await rig.call('read', { file, offset: 0n, count: 1 });
       expect(read.status).toBe(Nfs3Status[status]);
       const data = Buffer.from('x');
-      const written = await rig.call('write', {
-        file,
-        offset: 0n,
-        stable: StableHow.unstable,
-        data,
-      });
+      const written = await rig.call('write', { file, offset: 0n, stable: unstable, data });
       expect(written.status).toBe(Nfs3Status[status]);
     });
   });
@@ -225,8 +212,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
       writeFileSync(rig.file('f'), 'old bytes');
       expect((await create('f')).status).toBe(Nfs3Status.ok);
       expect(readFileSync(rig.file('f'), 'utf8')).toBe('old bytes');
-      const attributes = { size: 3n };
-      const cut = { mode: CreateMode.unchecked, attributes } as const;
+      const cut = { mode: CreateMode.unchecked, attributes: { size: 3n } } as const;
       await rig.call('create', { where: { directory: root, name: name('f') }, how: cut });
       expect(readFileSync(rig.file('f'), 'utf8')).toBe('old');
     });
@@ -399,7 +385,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
       const { acces, perm } = Nfs3Status;
       expect((await rig.call('read', { file, offset: 0n, count: 9 }, other)).status).toBe(acces);
       const data = Buffer.from('x');
-      const write = { file, offset: 0n, stable: StableHow.unstable, data };
+      const write = { file, offset: 0n, stable: unstable, data };
       expect((await rig.call('write', write, other)).status).toBe(acces);
       const mode = { object: file, attributes: { mode: 0o666 }, guardCtime: undefined };
       expect((await rig.call('setattr', mode, other)).status).toBe(perm);
@@ -414,7 +400,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
       writeFileSync(rig.file('f'), '');
       chmodSync(rig.file('f'), 0o6777);
       const file = await rig.handle('f');
-      const write = { file, offset: 0n, stable: StableHow.unstable, data: Buffer.from('x') };
+      const write = { file, offset: 0n, stable: unstable, data: Buffer.from('x') };
       if (process.geteuid?.() === 0) {
         expect((await rig.call('write', write)).status).toBe(Nfs3Status.ok);
         expect(statSync(rig.file('f')).mode & 0o7777).toBe(0o6777);

@@ -36,8 +36,7 @@ describe('records', () => {
 
   it('of several fragments are one', () => {
     const stream = Buffer.from('00000004616263640000000080000002656600', 'hex');
-    const assembler = new RecordAssembler(1000);
-    expect(assembler.handle(stream)).toEqual([Buffer.from('abcdef')]);
+    expect(new RecordAssembler(1000).handle(stream)).toEqual([Buffer.from('abcdef')]);
   });
 
   it('are refused by their declared length, and when empty fragments do not end', () => {
@@ -73,8 +72,7 @@ describe('the client', () => {
     });
     const server = await TcpRpcServer.listen(service, '127.0.0.1', 0);
     expect(await findTcpPort('127.0.0.1', MOUNT, server.port)).toBe(20048);
-    const other = { program: 1, version: 1 };
-    expect(await findTcpPort('127.0.0.1', other, server.port)).toBeUndefined();
+    expect(await findTcpPort('127.0.0.1', { program: 1, version: 1 }, server.port)).toBeUndefined();
     await server.close();
     expect(await findTcpPort('127.0.0.1', MOUNT, server.port)).toBeUndefined();
   });

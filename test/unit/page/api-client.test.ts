@@ -2,7 +2,6 @@ import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { ApiClient } from '#daemon/page/api-client';
 import { takeTokenOfLink } from '#daemon/page/token-view';
 
-/** The request, and the response to it. */
 let asked: { target: string; init: RequestInit }[];
 let answer: () => Response | Promise<Response>;
 
@@ -102,8 +101,7 @@ describe('the link of `iwarpd page`', () => {
 
   it('carries the token after its #, which is removed from the address', () => {
     const api = new ApiClient();
-    const place = { hash: '#token=a%2Bb-c_d', pathname: '/' };
-    expect(takeTokenOfLink(api, place, history)).toBe(true);
+    expect(takeTokenOfLink(api, { hash: '#token=a%2Bb-c_d', pathname: '/' }, history)).toBe(true);
     expect(api.token).toBe('a+b-c_d');
     expect(addresses).toEqual(['/']);
   });

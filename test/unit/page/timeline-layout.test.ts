@@ -79,8 +79,7 @@ describe('the time line', () => {
   it('separates samples: nothing was observed between them, and nothing is joined across', () => {
     const posted = [wqe(1, 'SEND', '0x1')];
     pass(500_000);
-    const completed = [cqe(1, 'SEND', '0x1')];
-    const { folds, marks } = layOut([posted, completed], SCALE);
+    const { folds, marks } = layOut([posted, [cqe(1, 'SEND', '0x1')]], SCALE);
     expect(folds).toEqual([expect.objectContaining({ micros: 500_005, unseen: true })]);
     expect(marks.map(({ group }) => group)).toEqual([0, undefined]);
   });

@@ -70,8 +70,7 @@ class DeepRig extends ProgramRig {
   /** Marks `count` elements of a ring as posted, numbered from `first`. */
   post(queue: IndexRingClient, count: number, first = 0): void {
     for (let index = 0; index < count; index += 1) {
-      const slot = queue.slot(queue.producer + index);
-      queue.view.setBigUint64(slot, BigInt(first + index), true);
+      queue.view.setBigUint64(queue.slot(queue.producer + index), BigInt(first + index), true);
     }
     queue.producer = (queue.producer + count) & queue.mask;
   }

@@ -5,8 +5,9 @@ import type { QP } from '#daemon/rnic/queue-pair';
 import { ProgramRig } from '#test/support/program-rig';
 import { bringTo, MASKS, mappedGid, modify, PEER, VALUES } from '#test/support/program-steps';
 
+const { rc, uc, ud } = QPType;
 const { RESET, INIT, RTR, RTS, SQD, SQE, ERR } = QPState;
-const TYPES = [QPType.rc, QPType.uc, QPType.ud];
+const TYPES = [rc, uc, ud];
 const A = QPAttribute;
 const BITS = Array.from({ length: 21 }, (_, index) => 1 << index);
 
@@ -48,22 +49,15 @@ const { accessFlags, pkeyIndex, qkey, curState, minRnrTimer, pathMigState } = A;
 
 describe('attributes of a transition', () => {
   const MAY: [string, QPType, QPState, QPState, number, number][] = [
-    ['RC to INIT', QPType.rc, RESET, INIT, 0x39, 0],
-    ['UC to INIT', QPType.uc, RESET, INIT, 0x39, 0],
-    ['UD to INIT', QPType.ud, RESET, INIT, 0x71, 0],
-    ['RC to RTR', QPType.rc, INIT, RTR, 0x129181, accessFlags | pkeyIndex],
-    ['UC to RTR', QPType.uc, INIT, RTR, 0x101181, accessFlags | pkeyIndex],
-    ['UD to RTR', QPType.ud, INIT, RTR, 0x1, pkeyIndex | qkey],
-    [
-      'RC to RTS',
-      QPType.rc,
-      RTR,
-      RTS,
-      0x12e01,
-      curState | accessFlags | minRnrTimer | pathMigState,
-    ],
-    ['UC to RTS', QPType.uc, RTR, RTS, 0x10001, curState | accessFlags | pathMigState],
-    ['UD to RTS', QPType.ud, RTR, RTS, 0x10001, curState | qkey],
+    ['RC to INIT', rc, RESET, INIT, 0x39, 0],
+    ['UC to INIT', uc, RESET, INIT, 0x39, 0],
+    ['UD to INIT', ud, RESET, INIT, 0x71, 0],
+    ['RC to RTR', rc, INIT, RTR, 0x129181, accessFlags | pkeyIndex],
+    ['UC to RTR', uc, INIT, RTR, 0x101181, accessFlags | pkeyIndex],
+    ['UD to RTR', ud, INIT, RTR, 0x1, pkeyIndex | qkey],
+    ['RC to RTS', rc, RTR, RTS, 0x12e01, curState | accessFlags | minRnrTimer | pathMigState],
+    ['UC to RTS', uc, RTR, RTS, 0x10001, curState | accessFlags | pathMigState],
+    ['UD to RTS', ud, RTR, RTS, 0x10001, curState | qkey],
   ];
 
   it.each(MAY)('%s: what is required, what may be added', (_, type, from, to, mask, may) => {
@@ -74,17 +68,12 @@ describe('attributes of a transition', () => {
   const SQD_RC =
     accessFlags | pkeyIndex | A.portNum | A.ahAttr | A.timeout | A.retryCnt | A.rnrRetry;
   const STAYS: [string, QPType, QPState, number][] = [
-    ['RC in RTS', QPType.rc, RTS, curState | accessFlags | minRnrTimer | pathMigState],
-    ['UC in RTS', QPType.uc, RTS, curState | accessFlags | pathMigState],
-    ['UD in RTS', QPType.ud, RTS, curState | qkey],
-    [
-      'RC in SQD',
-      QPType.rc,
-      SQD,
-      SQD_RC | A.maxRdAtomic | minRnrTimer | A.maxDestRdAtomic | pathMigState,
-    ],
-    ['UC in SQD', QPType.uc, SQD, accessFlags | pkeyIndex | pathMigState],
-    ['UD in SQD', QPType.ud, SQD, pkeyIndex | qkey],
+    ['RC in RTS', rc, RTS, curState | accessFlags | minRnrTimer | pathMigState],
+    ['UC in RTS', uc, RTS, curState | accessFlags | pathMigState],
+    ['UD in RTS', ud, RTS, curState | qkey],
+    ['RC in SQD', rc, SQD, SQD_RC | A.maxRdAtomic | minRnrTimer | A.maxDestRdAtomic | pathMigState],
+    ['UC in SQD', uc, SQD, accessFlags | pkeyIndex | pathMigState],
+    ['UD in SQD', ud, SQD, pkeyIndex | qkey],
   ];
 
   it.each(STAYS)('%s: what may change, with and without the state', (_, type, state, may) => {
@@ -94,7 +83,7 @@ describe('attributes of a transition', () => {
 
   it('are unknown above bit 20: EOPNOTSUPP', () => {
     for (let bit = 21; bit < 32; bit += 1) {
-      const qp = fresh(QPType.rc, RESET);
+      const qp = fresh(rc, RESET);
       expect(codeOf(() => modify(qp, INIT, 0x39 | (1 << bit)))).toBe('EOPNOTSUPP');
     }
   });
@@ -130,7 +119,7 @@ describe('states', () => {
 
   it('do not change when a request fails, nor do attributes', () => {
     const rig = new ProgramRig();
-    const qp = bringTo(rig.createQP(QPType.rc), INIT);
+    const qp = bringTo(rig.createQP(rc), INIT);
     const before = qp.queryPath();
     expect(codeOf(() => modify(qp, RTR, 0x129181, { pathMtu: 6 }))).toBe('EINVAL');
     expect(qp.queryPath()).toEqual(before);
@@ -154,7 +143,7 @@ describe('values', () => {
 
   it.each(TO_RTR)('RTR with %s', (_, fields, expected) => {
     const ahAttr = { ...PEER, ...fields };
-    const qp = fresh(QPType.rc, INIT);
+    const qp = fresh(rc, INIT);
     expect(codeOf(() => modify(qp, RTR, 0x129181, { ahAttr }))).toBe(expected);
   });
 
@@ -179,18 +168,18 @@ describe('values', () => {
     [RTS, { maxRdAtomic: 128 }, '0'],
     [RTS, { maxRdAtomic: 129 }, 'EINVAL'],
   ] as const)('to state %i with %o: %s', (state, values, expected) => {
-    const [init, rtr, rts] = MASKS[QPType.rc];
+    const [init, rtr, rts] = MASKS[rc];
     const mask = new Map<QPState, number>([
       [INIT, init],
       [RTR, rtr],
       [RTS, rts],
     ]).get(state);
-    const qp = fresh(QPType.rc, (state - 1) as QPState);
+    const qp = fresh(rc, (state - 1) as QPState);
     expect(codeOf(() => modify(qp, state, mask, values))).toBe(expected);
   });
 
   it('refuses a current state that is not the true one', () => {
-    const qp = fresh(QPType.rc, RTR);
+    const qp = fresh(rc, RTR);
     const mask = 0x12e01 | A.curState;
     expect(codeOf(() => modify(qp, RTS, mask, { curState: INIT }))).toBe('EINVAL');
     expect(codeOf(() => modify(qp, RTS, mask, { curState: RTR }))).toBe('0');
@@ -198,7 +187,7 @@ describe('values', () => {
 
   it('answers a query as rxe does: rounded depths, PSNs of 24 bits, an MTU before RTR', () => {
     const rig = new ProgramRig();
-    const qp = rig.createQP(QPType.rc);
+    const qp = rig.createQP(rc);
     expect(qp.queryPath()).toMatchObject({ state: RESET, pathMtu: 1, portNum: 0, accessFlags: 0 });
     bringTo(qp, INIT);
     expect(qp.queryPath()).toMatchObject({ state: INIT, pathMtu: 1, portNum: 1, accessFlags: 7 });
@@ -248,9 +237,9 @@ describe('values of attributes', () => {
     ['a depth', RTR, { maxRdAtomic: 129 }, 'maxRdAtomic must be 0 to 128, not 129'],
   ])('refuse %s', (_what, state, values, sentence) => {
     const next = { [RESET]: INIT, [INIT]: RTR, [RTR]: RTS } as Record<number, QPState>;
-    const [init, rtr, rts] = MASKS[QPType.rc];
+    const [init, rtr, rts] = MASKS[rc];
     const mask = { [RESET]: init, [INIT]: rtr, [RTR]: rts } as Record<number, number>;
-    const qp = fresh(QPType.rc, state);
+    const qp = fresh(rc, state);
     expect(() => modify(qp, next[state] ?? ERR, mask[state], values)).toThrow(sentence);
     expect(qp.state).toBe(state);
   });

@@ -9,10 +9,12 @@ import { SendElement as At } from '#daemon/rnic/rings/indexed-layout';
 import { AccessRefusal, OutboundKind } from '#daemon/rnic/wire-port';
 import { IndexRingClient } from '#test/support/index-ring-client';
 import { NO_MESSAGE } from '#test/support/nic-rig';
+import { expectOutcome } from '#test/support/outcomes';
 import { ProgramRig } from '#test/support/program-rig';
 import { bringTo, mappedGid, modify, PEER } from '#test/support/program-steps';
 import { MEMORY_ADDRESS } from '#test/support/test-memory';
 
+const { rc, uc, ud } = QPType;
 const { RESET, INIT, RTS, SQD, ERR } = QPState;
 /** `enum ibv_wr_opcode`. */
 const Op = {
@@ -45,7 +47,7 @@ class IndexedRig extends ProgramRig {
   readonly received: IndexRingClient;
 
   constructor(
-    type: QPType = QPType.rc,
+    type: QPType = rc,
     state: QPState = RTS,
     capabilities: Partial<QPCapabilities> = {},
     srq?: (rig: ProgramRig) => SRQ,
@@ -114,18 +116,14 @@ describe('a send queue with indices', () => {
     [0, 0, 0, 0, 256],
     [7, 32, 512, 7, 1024],
   ])('for %i requests of %i SGEs, %i bytes inline', (maxSendWr, sges, inline, mask, slot) => {
-    const rig = new IndexedRig(QPType.rc, INIT, {
-      maxSendWr,
-      maxSendSge: sges,
-      maxInlineData: inline,
-    });
+    const rig = new IndexedRig(rc, INIT, { maxSendWr, maxSendSge: sges, maxInlineData: inline });
     expect([rig.sends.mask, rig.sends.slotBytes]).toEqual([mask, slot]);
   });
 
   it.each([[{ maxSendSge: 33 }], [{ maxRecvSge: 33 }], [{ maxInlineData: 513 }]])(
     'refuses %o',
     (capabilities) => {
-      expect(() => new IndexedRig(QPType.rc, RESET, capabilities)).toThrow('must be 0 to');
+      expect(() => new IndexedRig(rc, RESET, capabilities)).toThrow('must be 0 to');
     },
   );
 
@@ -140,14 +138,14 @@ describe('a send queue with indices', () => {
     rig.wire.budget = 3;
     rig.qp.doorbell(0);
     expect(rig.sends.consumer).toBe(3);
-    expect(rig.sent.outcome()).toEqual([]);
+    expectOutcome(rig.sent);
     rig.wire.budget = Number.POSITIVE_INFINITY;
     rig.qp.doorbell(0);
     expect([rig.sends.consumer, rig.sends.producer]).toEqual([7, 7]);
-    expect(rig.sent.outcome()).toEqual([[6, WCStatus.success]]);
+    expectOutcome(rig.sent, [6, WCStatus.success]);
     for (let wrId = 10; wrId < 40; wrId += 1) {
       rig.post(Op.send, {}, wrId);
-      expect(rig.sent.outcome()).toEqual([[wrId, WCStatus.success]]);
+      expectOutcome(rig.sent, [wrId, WCStatus.success]);
     }
   });
 
@@ -191,22 +189,19 @@ describe('a send queue with indices', () => {
     rig.receives.receive(7, [rig.piece(0, 8)]);
     modify(rig.qp, ERR);
     const flushed = WCStatus.wrFlushErr;
-    expect(rig.sent.outcome()).toEqual([
-      [1, flushed],
-      [2, flushed],
-    ]);
-    expect(rig.received.outcome()).toEqual([[7, flushed]]);
+    expectOutcome(rig.sent, [1, flushed], [2, flushed]);
+    expectOutcome(rig.received, [7, flushed]);
     rig.post(Op.send, {}, 3);
-    expect(rig.sent.outcome()).toEqual([[3, flushed]]);
+    expectOutcome(rig.sent, [3, flushed]);
     expect([rig.sends.consumer, rig.receives.consumer]).toEqual([3, 1]);
     modify(rig.qp, RESET);
     rig.sends.send(4, Op.send, SIGNALED, []);
     rig.receives.receive(8, []);
     bringTo(rig.qp, RTS);
-    expect(rig.sent.outcome()).toEqual([[4, WCStatus.success]]);
+    expectOutcome(rig.sent, [4, WCStatus.success]);
     modify(rig.qp, RESET);
     expect([rig.sends.consumer, rig.receives.consumer]).toEqual([4, 2]);
-    expect(rig.received.outcome()).toEqual([]);
+    expectOutcome(rig.received);
   });
 });
 
@@ -278,8 +273,7 @@ describe('a work request', () => {
     ['without it, as ibv_wr_set_inline_data posts', SIGNALED],
   ])('has inline payload %s', (_, flags) => {
     const rig = new IndexedRig();
-    const fields = { [At.length]: 6, 208: 0x41414141, 212: 0x4242 };
-    rig.sends.send(1, Op.send, flags, [], fields);
+    rig.sends.send(1, Op.send, flags, [], { [At.length]: 6, 208: 0x41414141, 212: 0x4242 });
     rig.qp.doorbell(0);
     const payload = [0x41, 0x41, 0x41, 0x41, 0x42, 0x42];
     expect(rig.wire.sent).toMatchObject([{ lengthBytes: 6, payload }]);
@@ -312,13 +306,13 @@ describe('a work request', () => {
   );
 
   it.each([
-    ['UC', QPType.uc, [Op.read, Op.cas, Op.fadd, Op.sendInv]],
-    ['UD', QPType.ud, [Op.write, Op.writeImm, Op.read, Op.cas, Op.sendInv, Op.bind, Op.localInv]],
+    ['UC', uc, [Op.read, Op.cas, Op.fadd, Op.sendInv]],
+    ['UD', ud, [Op.write, Op.writeImm, Op.read, Op.cas, Op.sendInv, Op.bind, Op.localInv]],
   ] as const)('on %s has no such operation', (_, type, opcodes) => {
     for (const opcode of opcodes) {
       const rig = new IndexedRig(type);
       rig.post(opcode);
-      expect(rig.sent.outcome()).toEqual([[1, WCStatus.locQpOpErr]]);
+      expectOutcome(rig.sent, [1, WCStatus.locQpOpErr]);
       expect(rig.wire.sent).toEqual([]);
     }
   });
@@ -347,7 +341,7 @@ describe('a work request', () => {
 });
 
 describe('hostile elements', () => {
-  it.each([QPType.rc, QPType.uc, QPType.ud])('never disturb the device (type %i)', (type) => {
+  it.each([rc, uc, ud])('never disturb the device (type %i)', (type) => {
     const random = seededRandom(type);
     const statuses = new Set<number>();
     const rig = new IndexedRig(type);
@@ -390,7 +384,7 @@ describe('hostile elements', () => {
 
 describe('a datagram', () => {
   it('goes to the address of its handle', () => {
-    const rig = new IndexedRig(QPType.ud);
+    const rig = new IndexedRig(ud);
     const ah = rig.nic.createAH(rig.pd, PEER);
     expect(ah.number).toBe(1);
     rig.post(Op.send, { 24: 0x12, 28: 0x11111111, 36: ah.number });
@@ -401,12 +395,12 @@ describe('a datagram', () => {
 
   it('fails without a handle, with that of another domain, or with a closed one', () => {
     for (const number of [0, 2, 3, 0xffffffff]) {
-      const rig = new IndexedRig(QPType.ud);
+      const rig = new IndexedRig(ud);
       rig.nic.createAH(rig.pd, PEER);
       rig.nic.createAH(rig.pd, PEER).close();
       rig.nic.createAH(rig.nic.allocPD(), PEER);
       rig.post(Op.send, { 24: 0x12, 36: number });
-      expect(rig.sent.outcome()).toEqual([[1, WCStatus.locQpOpErr]]);
+      expectOutcome(rig.sent, [1, WCStatus.locQpOpErr]);
       expect(rig.qp.state).toBe(ERR);
     }
   });
@@ -432,7 +426,7 @@ describe('a datagram', () => {
       [0x00, 2],
       [0x60, 1],
     ] as const) {
-      const rig = new IndexedRig(QPType.ud);
+      const rig = new IndexedRig(ud);
       rig.receives.receive(9, [rig.piece(0, 64)]);
       const bytes = new Uint8Array(56);
       bytes[0] = first;
@@ -442,7 +436,7 @@ describe('a datagram', () => {
   });
 
   it('leaks nothing of its sender into the watch of a later send', () => {
-    const rig = new IndexedRig(QPType.ud);
+    const rig = new IndexedRig(ud);
     const notified: object[] = [];
     rig.nic.watch.observer = {
       posted: () => undefined,
@@ -482,12 +476,12 @@ describe('receives with indices', () => {
   it('with more SGEs than a slot holds fail', () => {
     rig.receives.receive(5, [], 100);
     expect(rig.qp.beginReceive()).toBe(AccessRefusal.receiveInvalid);
-    expect(rig.received.outcome()).toEqual([[5, WCStatus.locQpOpErr]]);
+    expectOutcome(rig.received, [5, WCStatus.locQpOpErr]);
   });
 
   it('of a shared queue free it at once, raise the limit event, and can be resized', () => {
     let srq: SRQ | undefined;
-    const rig = new IndexedRig(QPType.rc, RTS, {}, ({ nic, pd }) => {
+    const rig = new IndexedRig(rc, RTS, {}, ({ nic, pd }) => {
       const init = { maxWr: 7, maxSge: 0, srqLimit: 100, ring, tag: undefined };
       srq = nic.createSRQ(pd, { ...init, kind: 'indices' });
       return srq;
@@ -507,12 +501,9 @@ describe('receives with indices', () => {
     expect([resized.mask, resized.producer, resized.consumer]).toEqual([31, 2, 0]);
     expect(rig.deliver(new Uint8Array(1))).toBe(AccessRefusal.none);
     expect(rig.asyncEvents()).toEqual([AsyncEventType.srqLimitReached]);
-    expect(rig.received.outcome()).toEqual([
-      [1, WCStatus.success],
-      [2, WCStatus.success],
-    ]);
+    expectOutcome(rig.received, [1, WCStatus.success], [2, WCStatus.success]);
     modify(rig.qp, ERR);
-    expect(rig.received.outcome()).toEqual([]);
+    expectOutcome(rig.received);
     expect(rig.asyncEvents()).toEqual([AsyncEventType.qpLastWqeReached]);
   });
 });
@@ -595,14 +586,14 @@ describe('memory windows of a program’s queue pair', () => {
       AccessRefusal.stagInvalid,
     ]);
     bind(rig, mw.rkey, first, 0);
-    expect(rig.sent.outcome()).toEqual([[1, WCStatus.success]]);
+    expectOutcome(rig.sent, [1, WCStatus.success]);
     expect(write(rig, first)).toBe(AccessRefusal.stagInvalid);
   });
 
   it('named by an old key are not bound', () => {
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
     bind(rig, mw.rkey ^ 1, 5);
-    expect(rig.sent.outcome()).toEqual([[1, WCStatus.mwBindErr]]);
+    expectOutcome(rig.sent, [1, WCStatus.mwBindErr]);
   });
 
   it('of type 2 are bound once, until they are invalidated', () => {
@@ -610,10 +601,7 @@ describe('memory windows of a program’s queue pair', () => {
     bind(rig, mw.rkey, 7);
     expect(write(rig, mw.rkey)).toBe(AccessRefusal.none);
     rig.post(Op.localInv, { 20: mw.rkey });
-    expect(rig.sent.outcome()).toEqual([
-      [1, WCStatus.success],
-      [1, WCStatus.success],
-    ]);
+    expectOutcome(rig.sent, [1, WCStatus.success], [1, WCStatus.success]);
     expect(write(rig, mw.rkey)).toBe(AccessRefusal.stagInvalid);
     bind(rig, mw.rkey, 8);
     rig.receives.receive(1, [rig.piece(0, 8)]);
@@ -643,8 +631,8 @@ describe('memory windows of a program’s queue pair', () => {
     rig.receives.receive(1, [rig.piece(0, 8)]);
     const message = { invalidates: true, invalidateStag: rig.mr.rkey };
     expect(rig.deliver(new Uint8Array(8), message)).toBe(AccessRefusal.cannotInvalidate);
-    expect(rig.received.outcome()).toEqual([[1, WCStatus.remInvReqErr]]);
+    expectOutcome(rig.received, [1, WCStatus.remInvReqErr]);
     rig.post(Op.localInv, { 20: rig.mr.rkey });
-    expect(rig.sent.outcome()).toEqual([[1, WCStatus.locQpOpErr]]);
+    expectOutcome(rig.sent, [1, WCStatus.locQpOpErr]);
   });
 });

@@ -5,20 +5,26 @@ import type { MW } from '#daemon/rnic/memory/memory-window';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { SendProducer } from '#test/support/flag-ring-client';
 import { NicRig } from '#test/support/nic-rig';
+import { expectOutcome } from '#test/support/outcomes';
 import { ALL_ACCESS, MEMORY_ADDRESS, WatchedBacking } from '#test/support/test-memory';
 
 const START = BigInt(MEMORY_ADDRESS);
 const WINDOW_ACCESS = Access.remoteRead | Access.remoteWrite;
 
+let rig: NicRig;
+
+beforeEach(() => {
+  rig = new NicRig();
+});
+
 /** Delivers a Send with Invalidate; four receives are posted first. */
-function invalidate(rig: NicRig, stag: number): AccessRefusal {
+function invalidate(stag: number): AccessRefusal {
   rig.receives.post(77, [rig.piece(4000, 8)]);
   return rig.receive([1], { invalidates: true, invalidateStag: stag });
 }
 
 /** Binds a window through the rig's QP; the completion's status. */
 function bind(
-  rig: NicRig,
   mw: MW,
   fields: { key?: number; access?: number; lkey?: number; offset?: number; length?: number } = {},
 ): number | undefined {
@@ -37,20 +43,14 @@ function bind(
   return rig.sendCompletions.poll().find(({ wrId }) => wrId === 50)?.status;
 }
 
-function localInvalidate(rig: NicRig, stag: number): number | undefined {
+function localInvalidate(stag: number): number | undefined {
   rig.send({ opcode: SQOpcode.localInv, wrId: 60, rkey: stag });
   return rig.sendCompletions.poll().find(({ wrId }) => wrId === 60)?.status;
 }
 
-let rig: NicRig;
-
-beforeEach(() => {
-  rig = new NicRig();
-});
-
 describe('Send with Invalidate', () => {
   it('revokes the STag and names it in the completion [RDMAP-5.3-09, RDMAP-3.2-02, SEC-6.2.2-02]', () => {
-    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.none);
+    expect(invalidate(rig.mr.rkey)).toBe(AccessRefusal.none);
     expect(rig.recvCompletions.poll()).toMatchObject([
       {
         wrId: 77,
@@ -68,15 +68,15 @@ describe('Send with Invalidate', () => {
 
   it('earlier data are placed, later data refused [RDMAP-5.3-11]', () => {
     expect(rig.write(rig.mr.rkey, START, [1])).toBe(AccessRefusal.none);
-    invalidate(rig, rig.mr.rkey);
+    invalidate(rig.mr.rkey);
     expect(rig.write(rig.mr.rkey, START, [2])).toBe(AccessRefusal.stagInvalid);
     expect(rig.memory[0]).toBe(1);
   });
 
   it('keeps the memory usable for its owner [SEC-6.3.3-01]', () => {
-    invalidate(rig, rig.mr.rkey);
+    invalidate(rig.mr.rkey);
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 4)] });
-    expect(rig.sendCompletions.outcome()).toEqual([[1, 0]]);
+    expectOutcome(rig.sendCompletions, [1, 0]);
   });
 
   it('completes in error when the STag may not be revoked [RDMAP-7.2-04, RDMAP-5.3-10]', () => {
@@ -89,7 +89,7 @@ describe('Send with Invalidate', () => {
       [local.rkey, AccessRefusal.cannotInvalidate],
     ] as const;
     for (const [stag, refusal] of cases) {
-      expect(invalidate(rig, stag >>> 0)).toBe(refusal);
+      expect(invalidate(stag >>> 0)).toBe(refusal);
       expect(rig.recvCompletions.poll()).toMatchObject([
         { wrId: 77, status: CQEStatus.remInvReqErr, flags: QueueFlag.valid },
       ]);
@@ -100,31 +100,30 @@ describe('Send with Invalidate', () => {
   });
 
   it('refuses an STag that is invalid already', () => {
-    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.none);
-    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.stagInvalid);
+    expect(invalidate(rig.mr.rkey)).toBe(AccessRefusal.none);
+    expect(invalidate(rig.mr.rkey)).toBe(AccessRefusal.stagInvalid);
   });
 
   it('does not revoke an STag that other streams of the domain use [RDMAP-8.1.1-01, SEC-6.4.5-01]', () => {
     const other = rig.connectedQP(rig.pd);
-    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.cannotInvalidate);
+    expect(invalidate(rig.mr.rkey)).toBe(AccessRefusal.cannotInvalidate);
     expect(other.checkReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS, 1)).toBe(AccessRefusal.none);
     other.close(0);
-    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.none);
+    expect(invalidate(rig.mr.rkey)).toBe(AccessRefusal.none);
   });
 
   it('does not affect a region that has windows bound', () => {
-    const mw = rig.nic.allocMW(rig.pd, MWType.type1);
-    expect(bind(rig, mw)).toBe(0);
-    expect(invalidate(rig, rig.mr.rkey)).toBe(AccessRefusal.cannotInvalidate);
+    expect(bind(rig.nic.allocMW(rig.pd, MWType.type1))).toBe(0);
+    expect(invalidate(rig.mr.rkey)).toBe(AccessRefusal.cannotInvalidate);
   });
 });
 
 describe('local invalidation', () => {
   it('revokes remote access by a work request [DDP-8.3-02]', () => {
-    expect(localInvalidate(rig, rig.mr.rkey)).toBe(0);
+    expect(localInvalidate(rig.mr.rkey)).toBe(0);
     expect(rig.write(rig.mr.rkey, START, [1])).toBe(AccessRefusal.stagInvalid);
     // The peer may have been faster: an already invalid STag is not an error.
-    expect(localInvalidate(rig, rig.mr.rkey)).toBe(0);
+    expect(localInvalidate(rig.mr.rkey)).toBe(0);
   });
 
   it('keeps its place after a fence, and completes in order', () => {
@@ -139,19 +138,16 @@ describe('local invalidation', () => {
     rig.qp.readCompleted();
     rig.qp.doorbell(0);
     expect(rig.write(rig.mr.rkey, START, [1])).toBe(AccessRefusal.stagInvalid);
-    expect(rig.sendCompletions.outcome()).toEqual([
-      [1, 0],
-      [2, 0],
-    ]);
+    expectOutcome(rig.sendCompletions, [1, 0], [2, 0]);
   });
 
   it('refuses memory of another domain and memory without remote access', () => {
     for (const pick of [
-      (rig: NicRig) => rig.register(rig.nic.allocPD()),
-      (rig: NicRig) => rig.register(rig.pd, { access: Access.localWrite }),
+      () => rig.register(rig.nic.allocPD()),
+      () => rig.register(rig.pd, { access: Access.localWrite }),
     ]) {
-      const rig = new NicRig();
-      expect(localInvalidate(rig, pick(rig).rkey)).toBe(CQEStatus.mwBindErr);
+      rig = new NicRig();
+      expect(localInvalidate(pick().rkey)).toBe(CQEStatus.mwBindErr);
     }
   });
 });
@@ -163,7 +159,7 @@ describe('memory windows', () => {
       const index = mw.rkey >>> 8;
       expect(mw.bound).toBe(false);
       expect(rig.write(mw.rkey, START, [1])).toBe(AccessRefusal.stagInvalid);
-      expect(bind(rig, mw, { key: 0x42, offset: 100, length: 16 })).toBe(0);
+      expect(bind(mw, { key: 0x42, offset: 100, length: 16 })).toBe(0);
       expect(mw.rkey).toBe(((index << 8) | 0x42) >>> 0);
       expect(rig.write(mw.rkey, START + 100n, [7])).toBe(AccessRefusal.none);
       expect(rig.write(mw.rkey, START + 99n, [7])).toBe(AccessRefusal.bounds);
@@ -176,13 +172,13 @@ describe('memory windows', () => {
         wrId: 1,
         sges: [{ addr: MEMORY_ADDRESS + 100, length: 1, lkey: mw.rkey }],
       });
-      expect(rig.sendCompletions.outcome()).toEqual([[1, CQEStatus.locProtErr]]);
+      expectOutcome(rig.sendCompletions, [1, CQEStatus.locProtErr]);
     });
   }
 
   it('grants the rights of the bind, with offsets from 0 on request', () => {
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
-    bind(rig, mw, { access: Access.remoteRead | Access.zeroBased, offset: 10 });
+    bind(mw, { access: Access.remoteRead | Access.zeroBased, offset: 10 });
     expect(rig.qp.checkReadSource(mw.rkey, 0, 0, 16)).toBe(AccessRefusal.none);
     expect(rig.qp.checkReadSource(mw.rkey, 0, 1, 16)).toBe(AccessRefusal.bounds);
     expect(rig.write(mw.rkey, 0n, [1])).toBe(AccessRefusal.access);
@@ -191,19 +187,19 @@ describe('memory windows', () => {
   it('counts as its region does for peers', () => {
     const mr = rig.register(rig.pd, { iova: 0x5000_0000_0000 });
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
-    bind(rig, mw, { lkey: mr.lkey, offset: 10 });
+    bind(mw, { lkey: mr.lkey, offset: 10 });
     expect(rig.write(mw.rkey, 0x5000_0000_000an, [3])).toBe(AccessRefusal.none);
     expect(rig.memory[10]).toBe(3);
   });
 
   it('rebinds a type 1 window and revokes the old key; a bind of no bytes unbinds it', () => {
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
-    bind(rig, mw, { key: 1 });
+    bind(mw, { key: 1 });
     const old = mw.rkey;
-    expect(bind(rig, mw, { key: 2, offset: 32 })).toBe(0);
+    expect(bind(mw, { key: 2, offset: 32 })).toBe(0);
     expect(rig.write(old, START, [1])).toBe(AccessRefusal.stagInvalid);
     expect(rig.write(mw.rkey, START + 32n, [1])).toBe(AccessRefusal.none);
-    expect(bind(rig, mw, { key: 3, length: 0, lkey: 0 })).toBe(0);
+    expect(bind(mw, { key: 3, length: 0, lkey: 0 })).toBe(0);
     expect(mw.bound).toBe(false);
     expect(mw.rkey & 0xff).toBe(3);
     expect(rig.write(mw.rkey, START + 32n, [1])).toBe(AccessRefusal.stagInvalid);
@@ -211,15 +207,15 @@ describe('memory windows', () => {
 
   it('binds a type 2 window again only after it was invalidated, by owner or peer', () => {
     const mw = rig.nic.allocMW(rig.pd, MWType.type2);
-    expect(bind(rig, mw, { key: 1 })).toBe(0);
-    expect(localInvalidate(rig, mw.rkey)).toBe(0);
+    expect(bind(mw, { key: 1 })).toBe(0);
+    expect(localInvalidate(mw.rkey)).toBe(0);
     expect(rig.write(mw.rkey, START, [1])).toBe(AccessRefusal.stagInvalid);
-    expect(bind(rig, mw, { key: 2 })).toBe(0);
-    expect(invalidate(rig, mw.rkey)).toBe(AccessRefusal.none);
+    expect(bind(mw, { key: 2 })).toBe(0);
+    expect(invalidate(mw.rkey)).toBe(AccessRefusal.none);
     expect(mw.bound).toBe(false);
-    expect(localInvalidate(rig, mw.rkey)).toBe(0);
-    expect(bind(rig, mw, { key: 3 })).toBe(0);
-    expect(bind(rig, mw, { key: 4 })).toBe(CQEStatus.mwBindErr);
+    expect(localInvalidate(mw.rkey)).toBe(0);
+    expect(bind(mw, { key: 3 })).toBe(0);
+    expect(bind(mw, { key: 4 })).toBe(CQEStatus.mwBindErr);
   });
 
   it('a type 2 window serves one stream only [DDP-8.2-01, DDP-8.2-03, SEC-6.1.1-01, SEC-6.1.1-03]', () => {
@@ -227,8 +223,8 @@ describe('memory windows', () => {
     const whole = rig.nic.allocMW(rig.pd, MWType.type1);
     const single = rig.nic.allocMW(rig.pd, MWType.type2);
     const access = WINDOW_ACCESS | Access.remoteAtomic;
-    bind(rig, whole, { access });
-    bind(rig, single, { access });
+    bind(whole, { access });
+    bind(single, { access });
     expect(rig.write(whole.rkey, START, [1], other)).toBe(AccessRefusal.none);
     expect(rig.write(single.rkey, START, [1])).toBe(AccessRefusal.none);
     expect(rig.write(single.rkey, START, [2], other)).toBe(AccessRefusal.stagNotAssociated);
@@ -237,8 +233,8 @@ describe('memory windows', () => {
     );
     expect(rig.memory[0]).toBe(1);
     // Of several streams in the domain, its own may still invalidate it.
-    expect(invalidate(rig, whole.rkey)).toBe(AccessRefusal.cannotInvalidate);
-    expect(invalidate(rig, single.rkey)).toBe(AccessRefusal.none);
+    expect(invalidate(whole.rkey)).toBe(AccessRefusal.cannotInvalidate);
+    expect(invalidate(single.rkey)).toBe(AccessRefusal.none);
   });
 
   it('another stream cannot invalidate a type 2 window, nor its own QP [RDMAP-4.8-20]', () => {
@@ -253,14 +249,14 @@ describe('memory windows', () => {
     });
     other.doorbell(0);
     expect(mw.bound).toBe(true);
-    expect(invalidate(rig, mw.rkey)).toBe(AccessRefusal.stagNotAssociated);
+    expect(invalidate(mw.rkey)).toBe(AccessRefusal.stagNotAssociated);
     expect(mw.bound).toBe(true);
-    expect(localInvalidate(rig, mw.rkey)).toBe(CQEStatus.mwBindErr);
+    expect(localInvalidate(mw.rkey)).toBe(CQEStatus.mwBindErr);
   });
 
   it('ends with the QP that a type 2 window was bound to', () => {
     const mw = rig.nic.allocMW(rig.pd, MWType.type2);
-    bind(rig, mw);
+    bind(mw);
     rig.qp.close(0);
     expect(mw.bound).toBe(false);
     rig.mr.close();
@@ -268,14 +264,14 @@ describe('memory windows', () => {
 
   it('keeps its region registered while it is bound', () => {
     const mw = rig.nic.allocMW(rig.pd, MWType.type1);
-    bind(rig, mw);
+    bind(mw);
     expect(() => rig.mr.close()).toThrow(expect.objectContaining({ code: 'EBUSY' }));
     mw.close();
     mw.close();
     rig.mr.close();
   });
 
-  const refused: [string, (rig: NicRig) => Parameters<typeof bind>[2], MWType?][] = [
+  const refused: [string, (rig: NicRig) => Parameters<typeof bind>[1], MWType?][] = [
     [
       'a region without the bind right',
       (rig) => ({ lkey: rig.register(rig.pd, { access: ALL_ACCESS & ~Access.mwBind }).lkey }),
@@ -296,7 +292,7 @@ describe('memory windows', () => {
     it(`refuses to bind ${what}, and the window stays as it was`, () => {
       const mw = rig.nic.allocMW(rig.pd, type ?? MWType.type1);
       const before = mw.rkey;
-      expect(bind(rig, mw, fields(rig))).toBe(CQEStatus.mwBindErr);
+      expect(bind(mw, fields(rig))).toBe(CQEStatus.mwBindErr);
       expect(mw.bound).toBe(false);
       expect(mw.rkey).toBe(before);
     });
@@ -304,7 +300,7 @@ describe('memory windows', () => {
 
   it('a QP cannot bind or free what belongs to another domain [SEC-6.1.1-02]', () => {
     const mw = rig.nic.allocMW(rig.nic.allocPD(), MWType.type1);
-    expect(bind(rig, mw)).toBe(CQEStatus.mwBindErr);
+    expect(bind(mw)).toBe(CQEStatus.mwBindErr);
   });
 
   it('limits the local work of one turn, and requests another', () => {

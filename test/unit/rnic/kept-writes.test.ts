@@ -1,37 +1,38 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus } from '#contract/protocol/queue-layout';
 import { Access, QPState } from '#contract/verbs/enums';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { emitFpdu, mpaReply } from '#test/support/mpa-frames';
 import { NicRig } from '#test/support/nic-rig';
+import { expectOutcome } from '#test/support/outcomes';
 import { pattern } from '#test/support/pattern';
 import { streamOf } from '#test/support/streams';
 import { KeepingBacking, MEMORY_ADDRESS, SlowBacking } from '#test/support/test-memory';
 
-/** A rig over memory that takes several segments in one transfer. */
-function keepingRig(): { rig: NicRig; memory: KeepingBacking } {
-  let memory: KeepingBacking | undefined;
-  const rig = new NicRig({
-    access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
-    backing: (bytes) => {
-      memory = new KeepingBacking(bytes);
-      return memory;
-    },
-  });
-  if (memory === undefined) throw new Error('the rig made no backing');
-  return { rig, memory };
-}
+const { localWrite, remoteRead, remoteWrite } = Access;
 
-function write(rig: NicRig, offset: number, bytes: readonly number[]): AccessRefusal {
+/** A rig over memory that takes several segments in one transfer. */
+let rig: NicRig;
+let memory: KeepingBacking;
+
+const keeping = (bytes: Uint8Array): KeepingBacking => {
+  memory = new KeepingBacking(bytes);
+  return memory;
+};
+
+beforeEach(() => {
+  rig = new NicRig({ access: localWrite | remoteWrite | remoteRead, backing: keeping });
+});
+
+function write(offset: number, bytes: readonly number[]): AccessRefusal {
   return rig.write(rig.mr.rkey, BigInt(MEMORY_ADDRESS + offset), bytes);
 }
 
 describe('segments kept for one transfer', () => {
   it('are written when the input of the stream ends', () => {
-    const { rig, memory } = keepingRig();
-    expect(write(rig, 0, [1, 2])).toBe(AccessRefusal.none);
-    expect(write(rig, 2, [3])).toBe(AccessRefusal.none);
+    expect(write(0, [1, 2])).toBe(AccessRefusal.none);
+    expect(write(2, [3])).toBe(AccessRefusal.none);
     expect([...rig.memory.subarray(0, 3)]).toEqual([0, 0, 0]);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
     expect([...rig.memory.subarray(0, 3)]).toEqual([1, 2, 3]);
@@ -41,33 +42,27 @@ describe('segments kept for one transfer', () => {
   });
 
   it('are in place before a later completion is reported [DDP-5.3-07]', () => {
-    const { rig, memory } = keepingRig();
     rig.receives.post(1, []);
-    write(rig, 5, [7]);
+    write(5, [7]);
     rig.receive([]);
-    expect(rig.recvCompletions.outcome()).toEqual([]);
+    expectOutcome(rig.recvCompletions);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
-    expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
+    expectOutcome(rig.recvCompletions, [1, 0]);
     expect(memory.kept).toEqual([]);
     expect(rig.memory[5]).toBe(7);
   });
 
   it('are in place before an access that is not kept', () => {
-    const { rig } = keepingRig();
     const answer = new Uint8Array(1);
-    write(rig, 5, [7]);
+    write(5, [7]);
     expect(rig.qp.gatherReadSource(rig.mr.rkey, 0, MEMORY_ADDRESS + 5, 1, answer, 0)).toBe(0);
     expect([...answer]).toEqual([7]);
   });
 
   it('are written before those of other memory', () => {
-    const { rig, memory } = keepingRig();
     const other = new KeepingBacking(new Uint8Array(64));
-    const region = rig.register(rig.pd, {
-      backing: other,
-      access: Access.localWrite | Access.remoteWrite,
-    });
-    write(rig, 0, [1]);
+    const region = rig.register(rig.pd, { backing: other, access: localWrite | remoteWrite });
+    write(0, [1]);
     expect(rig.write(region.rkey, BigInt(region.iova), [2])).toBe(AccessRefusal.none);
     expect([memory.flushes, other.flushes]).toEqual([1, 0]);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
@@ -75,21 +70,19 @@ describe('segments kept for one transfer', () => {
   });
 
   it('fail the stream when the memory disappears [RDMAP-7.1-02]', () => {
-    const { rig, memory } = keepingRig();
-    write(rig, 0, [1]);
+    write(0, [1]);
     memory.gone = true;
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
   });
 
   it('fail the stream, without a successful completion of later work [RDMAP-5.5-04]', () => {
-    const { rig, memory } = keepingRig();
     rig.receives.post(1, []);
-    write(rig, 0, [1]);
+    write(0, [1]);
     memory.gone = true;
     expect(rig.receive([])).toBe(AccessRefusal.none);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
-    expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.wrFlushErr]]);
+    expectOutcome(rig.recvCompletions, [1, CQEStatus.wrFlushErr]);
     expect(rig.qp.state).toBe(QPState.ERR);
     rig.effects();
     expect(rig.stream.calls).toEqual([
@@ -98,12 +91,11 @@ describe('segments kept for one transfer', () => {
   });
 
   it('fail the stream when later memory is written first', () => {
-    const { rig, memory } = keepingRig();
     const other = rig.register(rig.pd, {
       backing: new KeepingBacking(new Uint8Array(64)),
-      access: Access.localWrite | Access.remoteWrite,
+      access: localWrite | remoteWrite,
     });
-    write(rig, 0, [1]);
+    write(0, [1]);
     memory.gone = true;
     expect(rig.write(other.rkey, BigInt(other.iova), [2])).toBe(AccessRefusal.memoryLost);
     // Later refusals are not the peer's fault either.
@@ -115,7 +107,7 @@ describe('Sends kept for one transfer', () => {
   const { success, locProtErr, wrFlushErr } = CQEStatus;
 
   /** Posts receives of 8 bytes, wrId 1 at this offset and so on, and takes messages into `count`. */
-  function receiveAt(rig: NicRig, offsets: readonly number[], count = offsets.length): void {
+  function receiveAt(offsets: readonly number[], count = offsets.length): void {
     for (const [index, offset] of offsets.entries()) {
       rig.receives.post(index + 1, [rig.piece(offset, 8)]);
     }
@@ -125,9 +117,8 @@ describe('Sends kept for one transfer', () => {
   }
 
   it('complete once all of them are written, by one transfer [RDMAP-5.5-04]', () => {
-    const { rig, memory } = keepingRig();
-    receiveAt(rig, [0, 16, 8]);
-    expect(rig.recvCompletions.outcome()).toEqual([]);
+    receiveAt([0, 16, 8]);
+    expectOutcome(rig.recvCompletions);
     expect(memory.flushes).toBe(0);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
     expect(rig.recvCompletions.outcome()).toEqual([1, 2, 3].map((id) => [id, success]));
@@ -140,72 +131,55 @@ describe('Sends kept for one transfer', () => {
   });
 
   it('fail for their own memory only: earlier ones succeed, later ones are flushed', () => {
-    const { rig, memory } = keepingRig();
     memory.goneFrom = 100;
-    receiveAt(rig, [0, 8, 200, 16, 24], 4);
+    receiveAt([0, 8, 200, 16, 24], 4);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
-    expect(rig.recvCompletions.outcome()).toEqual([
+    expectOutcome(
+      rig.recvCompletions,
       [1, success],
       [2, success],
       [3, locProtErr],
       [4, wrFlushErr],
       [5, wrFlushErr],
-    ]);
+    );
     expect([...rig.memory.subarray(8, 10)]).toEqual([2, 2]);
     expect(rig.qp.state).toBe(QPState.ERR);
   });
 
   it('fail for it even before their last segment', () => {
-    const { rig, memory } = keepingRig();
     memory.goneFrom = 100;
-    receiveAt(rig, [0, 200, 8], 1);
+    receiveAt([0, 200, 8], 1);
     expect(rig.qp.beginReceive()).toBe(AccessRefusal.none);
     expect(rig.qp.placeReceive(0, Uint8Array.of(9), 0, 1)).toBe(AccessRefusal.none);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
-    expect(rig.recvCompletions.outcome()).toEqual([
-      [1, success],
-      [2, locProtErr],
-      [3, wrFlushErr],
-    ]);
+    expectOutcome(rig.recvCompletions, [1, success], [2, locProtErr], [3, wrFlushErr]);
   });
 
   it('do not fail for a Write between them', () => {
-    const { rig, memory } = keepingRig();
     memory.goneFrom = 100;
-    receiveAt(rig, [0, 8], 1);
-    write(rig, 200, [7]);
+    receiveAt([0, 8], 1);
+    write(200, [7]);
     expect(rig.receive([2])).toBe(AccessRefusal.none);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
-    expect(rig.recvCompletions.outcome()).toEqual([
-      [1, success],
-      [2, wrFlushErr],
-    ]);
+    expectOutcome(rig.recvCompletions, [1, success], [2, wrFlushErr]);
   });
 
   it('are in place, though they wait for other memory, when a later one is lost', () => {
-    const { rig, memory } = keepingRig();
     const slow = new SlowBacking(new Uint8Array(64));
-    const other = rig.register(rig.pd, {
-      backing: slow,
-      access: Access.localWrite | Access.remoteWrite,
-    });
+    const other = rig.register(rig.pd, { backing: slow, access: localWrite | remoteWrite });
     memory.goneFrom = 100;
     expect(rig.write(other.rkey, BigInt(other.iova), [7])).toBe(AccessRefusal.none);
-    receiveAt(rig, [0, 200], 1);
+    receiveAt([0, 200], 1);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
-    expect(rig.recvCompletions.outcome()).toEqual([]);
+    expectOutcome(rig.recvCompletions);
     expect(rig.receive([2])).toBe(AccessRefusal.none);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.memoryLost);
     slow.settle();
-    expect(rig.recvCompletions.outcome()).toEqual([
-      [1, success],
-      [2, locProtErr],
-    ]);
+    expectOutcome(rig.recvCompletions, [1, success], [2, locProtErr]);
   });
 
   it('are written in time when there are many', () => {
-    const { rig, memory } = keepingRig();
-    for (let index = 0; index < 600; index += 1) write(rig, index % 50, [index & 0xff]);
+    for (let index = 0; index < 600; index += 1) write(index % 50, [index & 0xff]);
     expect(memory.kept.length).toBeLessThan(600);
     expect(rig.qp.inputEnded()).toBe(AccessRefusal.none);
     expect([...rig.memory.subarray(0, 50)]).toEqual(
@@ -224,15 +198,7 @@ class PoisonPool extends ChunkPool {
 
 describe('a Write whose FPDU comes in two parts', () => {
   it.each([60, 10_000, 29_000])('is written as received, cut at %i [DDP-5.3-07]', (cut) => {
-    let memory: KeepingBacking | undefined;
-    const rig = new NicRig({
-      connected: false,
-      memoryBytes: 65_536,
-      backing: (bytes) => {
-        memory = new KeepingBacking(bytes);
-        return memory;
-      },
-    });
+    const rig = new NicRig({ connected: false, memoryBytes: 65_536, backing: keeping });
     const stream = streamOf({ mpaRevision: 1 }, { pool: new PoisonPool() });
     rig.qp.attach(stream);
     stream.connect(new Uint8Array(0), rig.qp, 0);
@@ -247,7 +213,7 @@ describe('a Write whose FPDU comes in two parts', () => {
     const fpdu = emitFpdu(ulpdu);
     stream.handleBytes(fpdu.slice(0, cut), 0);
     stream.handleBytes(fpdu.slice(cut), 0);
-    expect(memory?.flushes).toBe(1);
+    expect(memory.flushes).toBe(1);
     expect(Buffer.compare(rig.memory.subarray(0, 30_000), payload)).toBe(0);
   });
 });

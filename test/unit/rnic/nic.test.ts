@@ -76,8 +76,7 @@ describe('limits', () => {
   });
 
   it('refuses sizes at their edge and one past it', () => {
-    const profile = { maxQpWr: 64, maxCqe: 16, maxSrqWr: 8 };
-    const nic = new Nic({ name: 'n', seed: 1, profile });
+    const nic = new Nic({ name: 'n', seed: 1, profile: { maxQpWr: 64, maxCqe: 16, maxSrqWr: 8 } });
     const pd = nic.allocPD();
     for (const cqe of [0, 17, 1.5, Number.NaN]) {
       expect(() => nic.createCQ({ cqe, ring, tag: 0 })).toThrow(code('EINVAL'));
@@ -176,8 +175,7 @@ describe('rings', () => {
     const apart = { ring: source('send'), receiveRing: source('receive') };
     const pd = nic.allocPD();
     const cq = nic.createCQ({ cqe: 8, ring, tag: 0 });
-    const qp = nic.createQP(pd, qpInit(nic, { ...apart, recvCQ: cq }));
-    expect(qp.rqOffset).toBe(0);
+    expect(nic.createQP(pd, qpInit(nic, { ...apart, recvCQ: cq })).rqOffset).toBe(0);
     const srq = nic.createSRQ(pd, { maxWr: 3, maxSge: 1, srqLimit: 0, ring, tag: 0 });
     nic.createQP(pd, qpInit(nic, { ...apart, srq }));
     expect(asked).toEqual([
@@ -247,8 +245,7 @@ describe('numbers', () => {
   it('numbers queue pairs from 1, and reuses none in use', () => {
     const rig = new NicRig();
     expect(rig.qp.qpn).toBe(1);
-    const second = rig.createQP(rig.pd);
-    second.close(0);
+    rig.createQP(rig.pd).close(0);
     expect(rig.createQP(rig.pd).qpn).toBe(3);
     expect(rig.nic.findQP(3)?.qpn).toBe(3);
   });

@@ -1,26 +1,18 @@
 import { beforeEach, describe, expect, it } from 'vitest';
-import { CQE, CQE_BYTES, CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import { DEFAULT_PROFILE } from '#daemon/rnic/device-profile';
 import { DeviceRegistry } from '#daemon/rnic/device-registry';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
-import { ReceiveProducer, SendProducer } from '#test/support/flag-ring-client';
+import { CompletionConsumer, ReceiveProducer, SendProducer } from '#test/support/flag-ring-client';
 import { atomicAccess, NicRig, NO_MESSAGE } from '#test/support/nic-rig';
+import { expectOutcome } from '#test/support/outcomes';
 import { ProgramRig } from '#test/support/program-rig';
 import { bringTo, MASKS, modify } from '#test/support/program-steps';
 import { MEMORY_ADDRESS } from '#test/support/test-memory';
 
 const { RESET, INIT, RTR, RTS, SQD, ERR } = QPState;
-
-/** Work request ids and statuses in a CQ's ring. */
-function outcome({ ring, written }: QP['sendCQ']): [number, number][] {
-  const view = new DataView(ring.buffer, ring.byteOffset);
-  return Array.from({ length: written }, (_, index) => {
-    const at = index * CQE_BYTES;
-    return [view.getUint32(at + CQE.wrId, true), view.getUint16(at + CQE.status, true)];
-  });
-}
 
 function post(qp: QP, rig: ProgramRig, ids: readonly number[]): void {
   const producer = producers.get(qp) ?? new SendProducer(qp);
@@ -86,10 +78,11 @@ describe('a queue pair that its program connects', () => {
     expect(qp.queryPath().draining).toBe(false);
     modify(qp, RTS);
     expect(rig.wire.sent).toHaveLength(2);
-    expect(outcome(qp.sendCQ)).toEqual([
+    expectOutcome(
+      new CompletionConsumer(qp.sendCQ),
       [1, CQEStatus.success],
       [2, CQEStatus.success],
-    ]);
+    );
   });
 
   it('with nothing in progress is drained at once', () => {
@@ -108,20 +101,14 @@ describe('a queue pair that its program connects', () => {
     post(qp, rig, [1, 2]);
     modify(qp, ERR);
     const flushed = CQEStatus.wrFlushErr;
-    expect(outcome(cq)).toEqual([
-      [1, flushed],
-      [2, flushed],
-      [7, flushed],
-    ]);
+    const completions = new CompletionConsumer(cq);
+    expectOutcome(completions, [1, flushed], [2, flushed], [7, flushed]);
     expect(qp.wire).toBeUndefined();
     expect(rig.wire.calls).toEqual(['abort']);
     post(qp, rig, [3]);
     postReceive(qp, 8, rig);
     expect(rig.nic.flushErrored(0)).toBe(1);
-    expect(outcome(cq).slice(3)).toEqual([
-      [3, flushed],
-      [8, flushed],
-    ]);
+    expectOutcome(completions, [3, flushed], [8, flushed]);
     expect(rig.asyncEvents()).toEqual([]);
   });
 
@@ -131,13 +118,13 @@ describe('a queue pair that its program connects', () => {
     postReceive(qp, 7, rig);
     post(qp, rig, [1, 2]);
     modify(qp, RESET);
-    expect([...outcome(qp.sendCQ), ...outcome(qp.recvCQ)]).toEqual([]);
+    for (const cq of [qp.sendCQ, qp.recvCQ]) expectOutcome(new CompletionConsumer(cq));
     expect(qp.queryPath()).toMatchObject({ state: RESET, accessFlags: 0, portNum: 0 });
     bringTo(qp, RTS);
     expect(rig.wires).toHaveLength(2);
     post(qp, rig, [3]);
     expect(rig.wire.sent).toHaveLength(1);
-    expect(outcome(qp.sendCQ)).toEqual([[3, CQEStatus.success]]);
+    expectOutcome(new CompletionConsumer(qp.sendCQ), [3, CQEStatus.success]);
   });
 
   it('is destroyed without completions', () => {
@@ -146,7 +133,7 @@ describe('a queue pair that its program connects', () => {
     postReceive(qp, 7, rig);
     post(qp, rig, [1]);
     qp.close(0);
-    expect([...outcome(qp.sendCQ), ...outcome(qp.recvCQ)]).toEqual([]);
+    for (const cq of [qp.sendCQ, qp.recvCQ]) expectOutcome(new CompletionConsumer(cq));
     rig.nic.assertDeepInvariants();
   });
 
@@ -200,7 +187,7 @@ describe('a queue pair that its program connects', () => {
       sges: [{ addr: MEMORY_ADDRESS, length: 4, lkey: 0x999 }],
     });
     qp.doorbell(0);
-    expect(outcome(qp.sendCQ)).toEqual([[4, CQEStatus.locProtErr]]);
+    expectOutcome(new CompletionConsumer(qp.sendCQ), [4, CQEStatus.locProtErr]);
     expect(rig.asyncEvents()).toEqual([]);
     expect(qp.state).toBe(ERR);
     expect(rig.wire.calls).toEqual(['abort']);

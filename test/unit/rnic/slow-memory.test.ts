@@ -1,40 +1,35 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, Notify, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, AsyncEventType, QPState } from '#contract/verbs/enums';
 import { NicRig } from '#test/support/nic-rig';
+import { expectOutcome } from '#test/support/outcomes';
 import { MEMORY_ADDRESS, SlowBacking, WatchedBacking } from '#test/support/test-memory';
 
-/** A rig over slow memory. */
-function slowRig(): { rig: NicRig; slow: SlowBacking } {
-  let slow: SlowBacking | undefined;
-  const rig = new NicRig({
+let rig: NicRig;
+let slow: SlowBacking;
+
+beforeEach(() => {
+  rig = new NicRig({
     access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
     backing: (bytes) => {
       slow = new SlowBacking(bytes);
       return slow;
     },
   });
-  if (slow === undefined) throw new Error('the rig made no backing');
-  return { rig, slow };
-}
+});
 
 describe('memory that must be fetched', () => {
   it('delays a Send until its bytes arrive, then continues', () => {
-    const { rig, slow } = slowRig();
     rig.memory.set([4, 5], 0);
     rig.send({ opcode: SQOpcode.send, wrId: 1, sges: [rig.piece(0, 2)] });
     rig.send({ opcode: SQOpcode.send, wrId: 2 });
     expect(rig.stream.sent).toEqual([]);
     slow.fetch();
     expect(rig.stream.sent.map(({ payload }) => payload)).toEqual([[4, 5], []]);
-    expect(rig.sendCompletions.outcome()).toEqual([
-      [1, 0],
-      [2, 0],
-    ]);
+    expectOutcome(rig.sendCompletions, [1, 0], [2, 0]);
   });
 
   it('makes the engine wait for a read source, and pumps when it arrives', () => {
-    const { rig, slow } = slowRig();
     let pumps = 0;
     rig.stream.pump = () => {
       pumps += 1;
@@ -46,7 +41,6 @@ describe('memory that must be fetched', () => {
   });
 
   it('leaves a refused source to the following gather', () => {
-    const { rig } = slowRig();
     expect(rig.qp.prepareReadSource(0xbad, 0, MEMORY_ADDRESS, 4)).toBe(true);
     expect(rig.qp.gatherReadSource(0xbad, 0, MEMORY_ADDRESS, 4, new Uint8Array(4), 0)).not.toBe(0);
   });
@@ -54,7 +48,6 @@ describe('memory that must be fetched', () => {
 
 describe('completions after slow writes', () => {
   it('are reported when the data are in place, with their notification', () => {
-    const { rig, slow } = slowRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.recvCompletions.arm(Notify.any);
     rig.receive([7]);
@@ -62,12 +55,11 @@ describe('completions after slow writes', () => {
     expect(rig.effects()).toEqual([]);
     slow.settle();
     expect(rig.memory[0]).toBe(7);
-    expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
+    expectOutcome(rig.recvCompletions, [1, 0]);
     expect(rig.effects()).toMatchObject([{ type: 'completion' }, { type: 'transmit' }]);
   });
 
   it('keep their order, and hold back later ones', () => {
-    const { rig, slow } = slowRig();
     rig.receives.post(1, []);
     rig.receives.post(2, []);
     rig.write(rig.mr.rkey, BigInt(MEMORY_ADDRESS), [9]);
@@ -78,51 +70,42 @@ describe('completions after slow writes', () => {
     expect(rig.recvCompletions.poll()).toEqual([]);
     slow.settle();
     rig.receive([]);
-    expect(rig.recvCompletions.outcome()).toEqual([
-      [1, 0],
-      [2, 0],
-    ]);
-    expect(rig.sendCompletions.outcome()).toEqual([[3, 0]]);
+    expectOutcome(rig.recvCompletions, [1, 0], [2, 0]);
+    expectOutcome(rig.sendCompletions, [3, 0]);
   });
 
   it('are reported by the next completion when the owner was quicker than its report', () => {
-    const { rig, slow } = slowRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.receive([7]);
     slow.pendingWrites = 0;
     rig.send({ opcode: SQOpcode.send, wrId: 2 });
-    expect(rig.recvCompletions.outcome()).toEqual([[1, 0]]);
-    expect(rig.sendCompletions.outcome()).toEqual([[2, 0]]);
+    expectOutcome(rig.recvCompletions, [1, 0]);
+    expectOutcome(rig.sendCompletions, [2, 0]);
   });
 
   it('are flushed with a destroyed QP: nothing is reported later', () => {
-    const { rig, slow } = slowRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.receive([7]);
     rig.receives.post(2, [rig.piece(0, 8)]);
     rig.qp.close(0);
-    expect(rig.recvCompletions.outcome()).toEqual([
-      [1, CQEStatus.wrFlushErr],
-      [2, CQEStatus.wrFlushErr],
-    ]);
+    expectOutcome(rig.recvCompletions, [1, CQEStatus.wrFlushErr], [2, CQEStatus.wrFlushErr]);
     slow.settle();
-    expect(rig.recvCompletions.outcome()).toEqual([]);
+    expectOutcome(rig.recvCompletions);
   });
 
   it('are dropped with the work of a QP that is reset', () => {
-    const { rig, slow } = slowRig();
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.receive([7]);
     rig.qp.modify(QPState.ERR, 0);
     rig.qp.modify(QPState.RESET, 0);
     slow.settle();
-    expect(rig.recvCompletions.outcome()).toEqual([]);
+    expectOutcome(rig.recvCompletions);
   });
 });
 
 describe('data that did not reach its memory', () => {
   /** Reads into the slow memory, whose response has arrived. */
-  function readInto(rig: NicRig, wrId: number, flags?: number): void {
+  function readInto(wrId: number, flags?: number): void {
     rig.send({
       opcode: SQOpcode.read,
       wrId,
@@ -135,62 +118,55 @@ describe('data that did not reach its memory', () => {
   }
 
   it('fails the first work that brought data, and flushes what waited after it', () => {
-    const { rig, slow } = slowRig();
-    readInto(rig, 1);
-    readInto(rig, 2);
+    readInto(1);
+    readInto(2);
     rig.send({ opcode: SQOpcode.send, wrId: 3 });
     slow.lose();
-    expect(rig.sendCompletions.outcome()).toEqual([
+    expectOutcome(
+      rig.sendCompletions,
       [1, CQEStatus.locProtErr],
       [2, CQEStatus.wrFlushErr],
       [3, CQEStatus.wrFlushErr],
-    ]);
+    );
     expect(rig.nic.counters).toMatchObject({ completions: 3, failures: 1, flushes: 2 });
   });
 
   it('fails an unsignalled Read that brought it, not what waited for the Read', () => {
-    const { rig, slow } = slowRig();
-    readInto(rig, 1, 0);
+    readInto(1, 0);
     rig.send({ opcode: SQOpcode.send, wrId: 2 });
-    expect(rig.sendCompletions.outcome()).toEqual([]);
+    expectOutcome(rig.sendCompletions);
     slow.lose();
-    expect(rig.sendCompletions.outcome()).toEqual([
-      [1, CQEStatus.locProtErr],
-      [2, CQEStatus.wrFlushErr],
-    ]);
+    expectOutcome(rig.sendCompletions, [1, CQEStatus.locProtErr], [2, CQEStatus.wrFlushErr]);
     expect(rig.qp.state).toBe(QPState.ERR);
   });
 
   it('fails an atomic that brought it', () => {
-    const { rig, slow } = slowRig();
     rig.send({ opcode: SQOpcode.fetchAndAdd, wrId: 1, rkey: 7, sges: [rig.piece(0, 8)] });
     rig.qp.atomicCompleted(0, 5);
     slow.lose();
-    expect(rig.sendCompletions.outcome()).toEqual([[1, CQEStatus.locProtErr]]);
+    expectOutcome(rig.sendCompletions, [1, CQEStatus.locProtErr]);
   });
 
   it('completes no unsignalled work whose data arrived, or whose QP is destroyed', () => {
-    const { rig, slow } = slowRig();
-    readInto(rig, 1, 0);
-    readInto(rig, 2, 0);
+    readInto(1, 0);
+    readInto(2, 0);
     rig.send({ opcode: SQOpcode.send, wrId: 3 });
     slow.settle();
-    expect(rig.sendCompletions.outcome()).toEqual([[3, 0]]);
-    readInto(rig, 4, 0);
+    expectOutcome(rig.sendCompletions, [3, 0]);
+    readInto(4, 0);
     rig.qp.close(0);
     slow.lose();
-    expect(rig.sendCompletions.outcome()).toEqual([]);
+    expectOutcome(rig.sendCompletions);
     expect(rig.nic.counters.completions).toBe(1);
   });
 });
 
 describe('a QP in error', () => {
   it('completes on destruction the work posted since its last flush', () => {
-    const { rig } = slowRig();
     rig.qp.modify(QPState.ERR, 0);
     rig.receives.post(1, [rig.piece(0, 8)]);
     rig.qp.close(0);
-    expect(rig.recvCompletions.outcome()).toEqual([[1, CQEStatus.wrFlushErr]]);
+    expectOutcome(rig.recvCompletions, [1, CQEStatus.wrFlushErr]);
   });
 });
 

@@ -43,35 +43,12 @@ describe('a read list', () => {
   });
 
   it('goes forward: positions that are out of order, come back or overlap are refused', () => {
-    const bad: readonly (readonly (readonly [number, number])[])[] = [
-      [
-        [100, 4],
-        [96, 4],
-      ],
-      [
-        [96, 4],
-        [100, 4],
-        [96, 4],
-      ],
-      [
-        [96, 8],
-        [100, 4],
-      ],
-      [
-        [96, 9],
-        [104, 4],
-      ],
-      [
-        [96, 4],
-        [0, 4],
-      ],
-      [
-        [0, 4],
-        [96, 4],
-        [0, 4],
-      ],
-    ];
-    for (const list of bad) expect(read(...list)).toBeTypeOf('string');
+    expect(read([100, 4], [96, 4])).toBeTypeOf('string');
+    expect(read([96, 4], [100, 4], [96, 4])).toBeTypeOf('string');
+    expect(read([96, 8], [100, 4])).toBeTypeOf('string');
+    expect(read([96, 9], [104, 4])).toBeTypeOf('string');
+    expect(read([96, 4], [0, 4])).toBeTypeOf('string');
+    expect(read([0, 4], [96, 4], [0, 4])).toBeTypeOf('string');
     expect(read([96, 8], [104, 4])).not.toBeTypeOf('string');
   });
 

@@ -45,33 +45,37 @@ const setAttributes = fc.record(
 const entry = fc.record({ directory: handle, name: bytes(300) });
 const created = { object: fc.option(handle, { nil: undefined }), attributes: postOp, wcc };
 const listed = { fileid: uint64, name: bytes(255), cookie: uint64 };
-const listing = { attributes: postOp, cookieVerifier: eight, eof: fc.boolean() };
+const listing = (fields: Fields) => {
+  const entries = fc.array(fc.record({ ...listed, ...fields }), { maxLength: 5 });
+  return query({ cookieVerifier: eight, eof: fc.boolean(), entries });
+};
 const ok = <T>(value: fc.Arbitrary<T>) => fc.record({ status: fc.constant(0), ok: value });
 const fail = <T>(value: fc.Arbitrary<T>) =>
   fc.record({
     status: fc.constantFrom(...Object.values(Nfs3Status).filter((status) => status !== 0)),
     fail: value,
   });
-const query = <T>(value: fc.Arbitrary<T>) =>
-  fc.oneof(ok(value), fail(fc.record({ attributes: postOp })));
-const change = <T>(value: fc.Arbitrary<T>) => fc.oneof(ok(value), fail(fc.record({ wcc })));
+type Fields = Readonly<Record<string, fc.Arbitrary<unknown>>>;
+/** A result with the attributes of the object, which a failure has alone. */
+const query = (fields: Fields) =>
+  fc.oneof(
+    ok(fc.record({ attributes: postOp, ...fields })),
+    fail(fc.record({ attributes: postOp })),
+  );
+/** A result with those before and after a change, which a failure has alone. */
+const change = (fields: Fields) => fc.oneof(ok(fc.record(fields)), fail(fc.record({ wcc })));
+const either = (fields: Fields) => fc.oneof(ok(fc.record(fields)), fail(fc.record(fields)));
+const each = (value: fc.Arbitrary<unknown>, ...names: readonly string[]): Fields =>
+  Object.fromEntries(names.map((name) => [name, value]));
 const createHow = fc.oneof(
   fc.record({ mode: fc.constantFrom(0, 1), attributes: setAttributes }),
   fc.record({ mode: fc.constant(2), verifier: eight }),
 );
+const nodeOf = (device: fc.Arbitrary<unknown>, ...types: readonly number[]) =>
+  fc.record({ where: entry, type: fc.constantFrom(...types), attributes: setAttributes, device });
 const makeNode = fc.oneof(
-  fc.record({
-    where: entry,
-    type: fc.constantFrom(FileType.chr, FileType.blk),
-    attributes: setAttributes,
-    device: fc.tuple(uint32, uint32),
-  }),
-  fc.record({
-    where: entry,
-    type: fc.constantFrom(FileType.sock, FileType.fifo),
-    attributes: setAttributes,
-    device: fc.constant(undefined),
-  }),
+  nodeOf(fc.tuple(uint32, uint32), FileType.chr, FileType.blk),
+  nodeOf(fc.constant(undefined), FileType.sock, FileType.fifo),
 );
 
 /** Arguments and results of every procedure. */
@@ -83,124 +87,71 @@ const VALUES: Readonly<Record<NfsName, readonly [fc.Arbitrary<unknown>, fc.Arbit
       attributes: setAttributes,
       guardCtime: fc.option(time, { nil: undefined }),
     }),
-    change(fc.record({ wcc })),
+    change({ wcc }),
   ],
-  lookup: [
-    entry,
-    query(fc.record({ object: handle, attributes: postOp, directoryAttributes: postOp })),
-  ],
-  access: [
-    fc.record({ object: handle, access: uint32 }),
-    query(fc.record({ attributes: postOp, access: uint32 })),
-  ],
-  readlink: [handle, query(fc.record({ attributes: postOp, path: bytes(400) }))],
+  lookup: [entry, query({ object: handle, directoryAttributes: postOp })],
+  access: [fc.record({ object: handle, access: uint32 }), query({ access: uint32 })],
+  readlink: [handle, query({ path: bytes(400) })],
   read: [
     fc.record({ file: handle, offset: uint64, count: uint32 }),
-    query(fc.record({ attributes: postOp, eof: fc.boolean(), data: bytes(400) })),
+    query({ eof: fc.boolean(), data: bytes(400) }),
   ],
   write: [
     fc.record({ file: handle, offset: uint64, stable, data: bytes(400) }),
-    change(fc.record({ wcc, count: uint32, committed: stable, verifier: eight })),
+    change({ wcc, count: uint32, committed: stable, verifier: eight }),
   ],
-  create: [fc.record({ where: entry, how: createHow }), change(fc.record(created))],
-  mkdir: [fc.record({ where: entry, attributes: setAttributes }), change(fc.record(created))],
+  create: [fc.record({ where: entry, how: createHow }), change(created)],
+  mkdir: [fc.record({ where: entry, attributes: setAttributes }), change(created)],
   symlink: [
     fc.record({ where: entry, attributes: setAttributes, path: bytes(400) }),
-    change(fc.record(created)),
+    change(created),
   ],
-  mknod: [makeNode, change(fc.record(created))],
-  remove: [entry, change(fc.record({ wcc }))],
-  rmdir: [entry, change(fc.record({ wcc }))],
-  rename: [
-    fc.record({ from: entry, to: entry }),
-    fc.oneof(
-      ok(fc.record({ fromWcc: wcc, toWcc: wcc })),
-      fail(fc.record({ fromWcc: wcc, toWcc: wcc })),
-    ),
-  ],
-  link: [
-    fc.record({ file: handle, link: entry }),
-    fc.oneof(
-      ok(fc.record({ attributes: postOp, wcc })),
-      fail(fc.record({ attributes: postOp, wcc })),
-    ),
-  ],
+  mknod: [makeNode, change(created)],
+  remove: [entry, change({ wcc })],
+  rmdir: [entry, change({ wcc })],
+  rename: [fc.record({ from: entry, to: entry }), either({ fromWcc: wcc, toWcc: wcc })],
+  link: [fc.record({ file: handle, link: entry }), either({ attributes: postOp, wcc })],
   readdir: [
     fc.record({ directory: handle, cookie: uint64, cookieVerifier: eight, count: uint32 }),
-    query(fc.record({ ...listing, entries: fc.array(fc.record(listed), { maxLength: 5 }) })),
+    listing({}),
   ],
   readdirplus: [
     fc.record({
       directory: handle,
       cookie: uint64,
       cookieVerifier: eight,
-      dirCount: uint32,
-      maxCount: uint32,
+      ...each(uint32, 'dirCount', 'maxCount'),
     }),
-    query(
-      fc.record({
-        ...listing,
-        entries: fc.array(
-          fc.record({
-            ...listed,
-            attributes: postOp,
-            handle: fc.option(handle, { nil: undefined }),
-          }),
-          { maxLength: 5 },
-        ),
-      }),
-    ),
+    listing({ attributes: postOp, handle: fc.option(handle, { nil: undefined }) }),
   ],
   fsstat: [
     handle,
-    query(
-      fc.record({
-        attributes: postOp,
-        totalBytes: uint64,
-        freeBytes: uint64,
-        availableBytes: uint64,
-        totalFiles: uint64,
-        freeFiles: uint64,
-        availableFiles: uint64,
-        invariantSeconds: uint32,
-      }),
-    ),
+    query({
+      ...each(uint64, 'totalBytes', 'freeBytes', 'availableBytes'),
+      ...each(uint64, 'totalFiles', 'freeFiles', 'availableFiles'),
+      invariantSeconds: uint32,
+    }),
   ],
   fsinfo: [
     handle,
-    query(
-      fc.record({
-        attributes: postOp,
-        readMax: uint32,
-        readPreferred: uint32,
-        readMultiple: uint32,
-        writeMax: uint32,
-        writePreferred: uint32,
-        writeMultiple: uint32,
-        directoryPreferred: uint32,
-        fileSizeMax: uint64,
-        timeGranularity: time,
-        properties: uint32,
-      }),
-    ),
+    query({
+      ...each(uint32, 'readMax', 'readPreferred', 'readMultiple'),
+      ...each(uint32, 'writeMax', 'writePreferred', 'writeMultiple'),
+      ...each(uint32, 'directoryPreferred', 'properties'),
+      fileSizeMax: uint64,
+      timeGranularity: time,
+    }),
   ],
   pathconf: [
     handle,
-    query(
-      fc.record({
-        attributes: postOp,
-        linkMax: uint32,
-        nameMax: uint32,
-        noTrunc: fc.boolean(),
-        chownRestricted: fc.boolean(),
-        caseInsensitive: fc.boolean(),
-        casePreserving: fc.boolean(),
-      }),
-    ),
+    query({
+      ...each(uint32, 'linkMax', 'nameMax'),
+      ...each(fc.boolean(), 'noTrunc', 'chownRestricted', 'caseInsensitive', 'casePreserving'),
+    }),
   ],
   commit: [
     fc.record({ file: handle, offset: uint64, count: uint32 }),
-    change(fc.record({ wcc, verifier: eight })),
+    change({ wcc, verifier: eight }),
   ],
 };
 

@@ -135,8 +135,7 @@ describe('credits', () => {
   it('of a message that need not be a reply are ignored [RPCB-4.1-02]', () => {
     for (let xid = 1; xid <= 20; xid++) rig.call(xid);
     rig.handle(shortReply(1, 4));
-    const reverse = messageBytes({ type: 'msg', xid: 2, credits: 1, ...NO_LISTS }, callPayload(2));
-    rig.handle(reverse);
+    rig.handle(messageBytes({ type: 'msg', xid: 2, credits: 1, ...NO_LISTS }, callPayload(2)));
     const readList = [{ position: 0, handle: 1, lengthBytes: 40, offset: 0n }];
     rig.handle(messageBytes({ type: 'nomsg', xid: 900, credits: 1, ...NO_LISTS, readList }));
     rig.handle(messageBytes({ type: 'msg', xid: 900, credits: 1, ...NO_LISTS }, replyPayload(900)));

@@ -21,6 +21,11 @@ import type { Payload, XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefined };
 const BULK = Uint8Array.from({ length: 5001 }, (_, i) => i);
 
+/** A segment of a read list that names no memory. */
+const at = (position: number, lengthBytes = 4) => {
+  return { position, handle: 1, lengthBytes, offset: 0n };
+};
+
 /** A call of type `msg` with these chunks. */
 function callWith(xid: number, lists: Partial<ChunkLists>, payload = callPayload(xid)): Uint8Array {
   return messageBytes({ type: 'msg', xid, credits: 8, ...NO_LISTS, ...lists }, payload);
@@ -151,8 +156,8 @@ describe('a message that is not a call', () => {
     expect(rig.reposted).toHaveLength(4);
   });
 
-  const readList = [{ position: 96, handle: 1, lengthBytes: 4, offset: 0n }];
-  const zero = [{ position: 0, handle: 1, lengthBytes: 40, offset: 0n }];
+  const readList = [at(96)];
+  const many = Array.from({ length: 65 }, () => ({ handle: 1, lengthBytes: 4, offset: 0n }));
   const bad: readonly (readonly [string, Uint8Array])[] = [
     ['a type that there is not', bytesOf('00000007 00000001 00000004 00000005 00*12')],
     ['a flag of 2', bytesOf('00000007 00000001 00000004 00000000 00000002 00*8 00*4')],
@@ -162,7 +167,7 @@ describe('a message that is not a call', () => {
     ],
     ['RDMA_MSG without a message', messageBytes({ type: 'msg', xid: 7, credits: 1, ...NO_LISTS })],
     ['RDMA_MSG of another XID', callWith(7, {}, callPayload(8))],
-    ['RDMA_MSG with a position-zero chunk', callWith(7, { readList: zero })],
+    ['RDMA_MSG with a position-zero chunk', callWith(7, { readList: [at(0, 40)] })],
     ['RDMA_NOMSG without chunks', messageBytes({ type: 'nomsg', xid: 7, credits: 1, ...NO_LISTS })],
     [
       'RDMA_NOMSG without a position-zero chunk',
@@ -175,34 +180,11 @@ describe('a message that is not a call', () => {
         callPayload(7),
       ),
     ],
-    [
-      'a position that is not a multiple of 4',
-      callWith(7, { readList: [{ position: 98, handle: 1, lengthBytes: 4, offset: 0n }] }),
-    ],
-    [
-      'positions out of order',
-      callWith(7, {
-        readList: [...readList, { position: 92, handle: 1, lengthBytes: 4, offset: 0n }],
-      }),
-    ],
-    [
-      'a chunk beyond the limit',
-      callWith(7, {
-        readList: [{ position: 96, handle: 1, lengthBytes: 0xffff_ffff, offset: 0n }],
-      }),
-    ],
-    [
-      'a write chunk of too many segments',
-      callWith(7, {
-        writeList: [Array.from({ length: 65 }, () => ({ handle: 1, lengthBytes: 4, offset: 0n }))],
-      }),
-    ],
-    [
-      'a reply chunk of too many segments',
-      callWith(7, {
-        replyChunk: Array.from({ length: 65 }, () => ({ handle: 1, lengthBytes: 4, offset: 0n })),
-      }),
-    ],
+    ['a position that is not a multiple of 4', callWith(7, { readList: [at(98)] })],
+    ['positions out of order', callWith(7, { readList: [...readList, at(92)] })],
+    ['a chunk beyond the limit', callWith(7, { readList: [at(96, 0xffff_ffff)] })],
+    ['a write chunk of too many segments', callWith(7, { writeList: [many] })],
+    ['a reply chunk of too many segments', callWith(7, { replyChunk: many })],
     [
       'a message of another type',
       (() => {

@@ -70,8 +70,7 @@ describe('a call', () => {
   it('of another version of RPC reports the version', () => {
     const bytes = bytesOf(CALL_HEX);
     bytes[11] = 3;
-    const read = readCallHeader(new XdrReader(bytes));
-    expect(read).toEqual({ xid: 0x1122_3344, rpcVersion: 3 });
+    expect(readCallHeader(new XdrReader(bytes))).toEqual({ xid: 0x1122_3344, rpcVersion: 3 });
   });
 
   it('has credentials of at most 16 groups and 255 bytes of name', () => {
@@ -125,8 +124,7 @@ describe('a reply', () => {
     '00000001000000000000000000000000000000000000000900000000',
   ])('is refused as %s', (hex) => {
     // A call; an undefined status, rejection and acceptance.
-    const bytes = bytesOf(hex);
-    const statuses = [bytes, Uint8Array.of(0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2)];
+    const statuses = [bytesOf(hex), Uint8Array.of(0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 2)];
     for (const bad of statuses) expect(() => readReplyHeader(new XdrReader(bad))).toThrow(XdrError);
   });
 });

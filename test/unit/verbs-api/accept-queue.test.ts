@@ -89,6 +89,15 @@ describe('accepting', () => {
   /** Time passes, and promises settle. */
   const pass = (ms: number): Promise<void> => vi.advanceTimersByTimeAsync(ms).then(() => undefined);
 
+  const ask = (name: string, ms: number): Promise<void> => {
+    peers.ask(name);
+    return pass(ms);
+  };
+  const confirm = (name: string): Promise<void> => {
+    peers.confirm(name);
+    return pass(0);
+  };
+
   beforeEach(() => {
     vi.useFakeTimers();
     peers = new Peers();
@@ -98,8 +107,7 @@ describe('accepting', () => {
   it('takes one request at a time while peers confirm', async () => {
     const first = accept();
     peers.ask('a');
-    peers.ask('b');
-    await pass(100);
+    await ask('b', 100);
     expect([...peers.accepted.keys()]).toEqual(['a']);
     peers.confirm('a');
     expect(await first).toBe('a');
@@ -119,31 +127,24 @@ describe('accepting', () => {
 
   it('keeps a late one for a call with the same options', async () => {
     const first = accept({ messages: { bytes: 7 } });
-    peers.ask('slow');
-    await pass(500);
-    peers.ask('fast');
-    await pass(0);
+    await ask('slow', 500);
+    await ask('fast', 0);
     peers.confirm('fast');
     expect(await first).toBe('fast');
-    peers.confirm('slow');
-    await pass(0);
+    await confirm('slow');
     expect(await accept({ messages: { bytes: 7 }, timeoutMs: 5 })).toBe('slow');
     expect(peers.closed).toEqual([]);
   });
 
   it('closes a late one before a call with other options', async () => {
     const first = accept({ size: 1 });
-    peers.ask('slow');
-    await pass(500);
-    peers.ask('fast');
-    await pass(0);
+    await ask('slow', 500);
+    await ask('fast', 0);
     peers.confirm('fast');
     await first;
-    peers.confirm('slow');
-    await pass(0);
+    await confirm('slow');
     const second = accept({ size: 2 });
-    peers.ask('next');
-    await pass(0);
+    await ask('next', 0);
     peers.confirm('next');
     expect(await second).toBe('next');
     expect(peers.closed).toEqual(['slow']);
@@ -152,13 +153,10 @@ describe('accepting', () => {
   it('returns only the one that was prepared last', async () => {
     const prepare = (): void => undefined;
     const first = accept({ prepare });
-    peers.ask('slow');
-    await pass(500);
+    await ask('slow', 500);
     peers.ask('fast');
-    peers.ask('waits');
-    await pass(100);
-    peers.confirm('slow');
-    await pass(0);
+    await ask('waits', 100);
+    await confirm('slow');
     expect([...peers.accepted.keys()]).toEqual(['slow', 'fast']);
     peers.confirm('fast');
     expect(await first).toBe('fast');
@@ -169,15 +167,11 @@ describe('accepting', () => {
 
   it('never returns one that was prepared before one that gave up', async () => {
     const first = accept({ prepare: () => undefined });
-    peers.ask('slow');
-    await pass(500);
-    peers.ask('gives up');
-    await pass(0);
+    await ask('slow', 500);
+    await ask('gives up', 0);
     peers.accepted.get('gives up')?.fail(new VerbsError('ECONNRESET'));
-    peers.confirm('slow');
-    await pass(0);
-    peers.ask('fast');
-    await pass(0);
+    await confirm('slow');
+    await ask('fast', 0);
     peers.confirm('fast');
     expect(await first).toBe('fast');
     await pass(0);
@@ -188,24 +182,21 @@ describe('accepting', () => {
     'leaves a request that it did not need to a call that %s and waits already',
     async (what) => {
       const first = accept();
-      peers.ask('slow');
-      await pass(500);
+      await ask('slow', 500);
       const other = what === 'accepts' ? accept() : peers.queue.take().then(({ text }) => text);
       await pass(0);
       peers.ask('next');
       peers.confirm('slow');
       expect(await first).toBe('slow');
       await pass(0);
-      peers.confirm('next');
-      await pass(0);
+      await confirm('next');
       expect(await Promise.race([other, Promise.resolve('nothing')])).toBe('next');
     },
   );
 
   it('ends with the listener, once no request can be confirmed any more', async () => {
     const first = accept();
-    peers.ask('a');
-    await pass(0);
+    await ask('a', 0);
     peers.end();
     await pass(500);
     peers.accepted.get('a')?.fail(new VerbsError('ETIMEDOUT', 'the peer does not answer'));
@@ -214,14 +205,11 @@ describe('accepting', () => {
 
   it('continues when the peer gives up or never confirms, and fails for other causes', async () => {
     const first = accept();
-    peers.ask('a');
-    await pass(0);
+    await ask('a', 0);
     peers.accepted.get('a')?.fail(new VerbsError('ETIMEDOUT', 'the peer does not answer'));
-    peers.ask('b');
-    await pass(0);
+    await ask('b', 0);
     peers.accepted.get('b')?.fail(new VerbsError('ECONNRESET'));
-    peers.ask('c');
-    await pass(0);
+    await ask('c', 0);
     peers.accepted.get('c')?.fail(new VerbsError('ENOMEM'));
     await expect(first).rejects.toMatchObject({ code: 'ENOMEM' });
   });
@@ -229,31 +217,25 @@ describe('accepting', () => {
   it('leaves nothing when it is cancelled', async () => {
     const controller = new AbortController();
     const first = accept({}, controller.signal);
-    peers.ask('a');
-    await pass(600);
-    peers.ask('b');
-    await pass(0);
+    await ask('a', 600);
+    await ask('b', 0);
     controller.abort(new Error('enough'));
     await expect(first).rejects.toThrow('enough');
     expect(peers.closed.sort()).toEqual(['a', 'b']);
     const second = accept();
-    peers.ask('c');
-    await pass(0);
+    await ask('c', 0);
     peers.confirm('c');
     expect(await second).toBe('c');
   });
 
   it('closes, with its listener, only endpoints that no call waits for', async () => {
     const first = accept();
-    peers.ask('slow');
-    await pass(500);
-    peers.ask('fast');
-    await pass(0);
+    await ask('slow', 500);
+    await ask('fast', 0);
     peers.confirm('fast');
     await first;
     const second = accept();
-    peers.ask('last');
-    await pass(0);
+    await ask('last', 0);
     await peers.queue.close();
     expect(peers.closed).toEqual(['slow']);
     peers.confirm('last');

@@ -145,7 +145,6 @@ export class FakeChannel implements CommandChannel {
     view.setUint8(8, 1);
   }
 
-  /** The event of an id. */
   emit(type: CMEventType, id: number, fields: Partial<CMEventRecord> = {}): void {
     const event: CMEventRecord = {
       type,

@@ -46,7 +46,6 @@ function accepting(port: LinkPort): LinkListener[] {
   return accepted;
 }
 
-/** Connects to `port` at `address`. */
 async function connect(address: string, port: number, from = address): Promise<LinkListener> {
   let dialed: LinkListener | undefined;
   hold(from).dial({ address, port }, (link) => (dialed = new LinkListener(link)), fail);

@@ -1,6 +1,6 @@
 /** Packets of another host for several queue pairs of one program, whose memory is reached by calls. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
+import { CQEStatus } from '#contract/protocol/queue-layout';
 import { QPType } from '#contract/verbs/enums';
 import { ProcessBacking } from '#daemon/clients/objects/process-backing';
 import type { EmulatedDevice } from '#daemon/host/emulated-device';
@@ -60,8 +60,7 @@ describe('packets of one batch for several queue pairs of a program', () => {
   }
 
   function connect(end: RoceEnd, peer: RoceEnd, address: string): void {
-    const ahAttr = { ...PEER, dgid: gidBytes(address) };
-    end.connect(peer, { ahAttr, timeout: 14, retryCnt: 7 });
+    end.connect(peer, { ahAttr: { ...PEER, dgid: gidBytes(address) }, timeout: 14, retryCnt: 7 });
   }
 
   it.each([[[false, true]], [[true, false]], [[true, false, true]]])(
@@ -73,7 +72,7 @@ describe('packets of one batch for several queue pairs of a program', () => {
         connect(b, a, NEAR);
         a.memory.set([1, 2, 3, 4]);
         b.receives.post(7, [b.piece(0, 4)]);
-        a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 4)] });
+        a.send(1, 0, 4);
         return { a, b };
       });
       // All leave before the event loop of either host continues.
@@ -105,7 +104,7 @@ describe('packets of one batch for several queue pairs of a program', () => {
     const [a, b] = [endOf(near, false), endOf(far, true)];
     connect(a, b, FAR);
     connect(b, a, NEAR);
-    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 4)] });
+    a.send(1, 0, 4);
     a.ring();
     await until('the completion', () => a.completions.outcome().length > 0);
     expect(near.device().hwCounters).toMatchObject({ sent_pkts: 0 });

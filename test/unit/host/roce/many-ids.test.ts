@@ -30,7 +30,6 @@ const PROGRAM = {
   qkey: 0,
 };
 
-/** A world with many ids. */
 class ManyIds extends RoceWorld {
   readonly events: HostCmEvent[] = [];
 
@@ -56,7 +55,6 @@ class ManyIds extends RoceWorld {
     return end;
   }
 
-  /** Counts of events by type. */
   count(type: CMEventType): number {
     return this.events.filter((event) => event.type === type).length;
   }

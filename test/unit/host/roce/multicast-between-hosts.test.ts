@@ -73,10 +73,8 @@ class World {
     receives.receive(7, [piece(200)]);
   }
 
-  /** Sends these bytes to a group. */
   send(end: End, bytes: readonly number[], group = GROUP, hopLimit = 1): void {
-    const vector = { ...PEER, dgid: gidBytes(group), hopLimit };
-    const handle = this.device.nic.createAH(end.pd, vector);
+    const handle = this.device.nic.createAH(end.pd, { ...PEER, dgid: gidBytes(group), hopLimit });
     end.memory.set(bytes);
     const fields = { 24: GROUP_QPN, 28: QKEY, 36: handle.number };
     end.sends.send(1, SEND, SIGNALED, [end.piece(bytes.length)], fields);

@@ -11,6 +11,7 @@ import type { PacketWire } from '#daemon/roce/transport/packet-wire';
 import { Packet, writeHeaders } from '#daemon/roce/wire/packet';
 import { datagramEnd } from '#test/support/datagram-end';
 import { bytesOf, hexOf } from '#test/support/hex';
+import { expectOutcome } from '#test/support/outcomes';
 import { ProgramRig } from '#test/support/program-rig';
 import { bringTo, mappedGid, PEER } from '#test/support/program-steps';
 import { RoceWorld } from '#test/support/roce-host';
@@ -237,11 +238,7 @@ describe('datagrams of real queue pairs', () => {
     world.host.doorbell(a.qp);
     world.run();
     // The second has a wrong key, the third finds no receive: both are lost, none is reported.
-    expect(a.completions.outcome()).toEqual([
-      [1, 0],
-      [2, 0],
-      [3, 0],
-    ]);
+    expectOutcome(a.completions, [1, 0], [2, 0], [3, 0]);
     expect(b.nic.counters.inSends).toBe(1);
     expect(world.device(1).linkCounters).toMatchObject({ rx_bad_qkey: 1 });
     expect(b.completions.poll()).toMatchObject({ wrId: 9, byteLen: 51, sourceQpn: a.qp.qpn });
@@ -260,8 +257,7 @@ describe('datagrams of real queue pairs', () => {
       world.host.multicastGroups.attach(qp, GROUP, world);
       receives.receive(4, [piece(60)]);
     }
-    const fields = { 24: GROUP_QPN, 28: QKEY, 36: handle.number };
-    a.sends.send(1, SEND, SIGNALED, [a.piece(20)], fields);
+    a.sends.send(1, SEND, SIGNALED, [a.piece(20)], { 24: GROUP_QPN, 28: QKEY, 36: handle.number });
     world.host.doorbell(a.qp);
     world.run();
     for (const { completions } of [b, c]) {

@@ -36,8 +36,7 @@ class Faulty extends RoceWorld {
     const at = this.#messages * LENGTH;
     for (let index = 0; index < LENGTH; index += 1) a.memory[at + index] = index * 31 + at;
     b.receives.post(this.#messages, [b.piece(at, LENGTH)]);
-    const sges = [a.piece(at, LENGTH)];
-    a.sends.post({ opcode: SQOpcode.send, wrId: this.#messages, sges });
+    a.sends.post({ opcode: SQOpcode.send, wrId: this.#messages, sges: [a.piece(at, LENGTH)] });
     return a.memory.slice(at, at + LENGTH);
   }
 
@@ -57,11 +56,15 @@ class Faulty extends RoceWorld {
     });
   }
 
-  /** Sends one message; returns its completion. */
-  outcome(): number | undefined {
+  sendAndRun(micros: number): void {
     this.send();
     this.ends[0].ring();
-    this.run(10 * SECOND);
+    this.run(micros);
+  }
+
+  /** Sends one message; returns its completion. */
+  outcome(): number | undefined {
+    this.sendAndRun(10 * SECOND);
     return this.ends[0].completions.outcome()[0]?.[1];
   }
 }
@@ -88,7 +91,7 @@ describe('a fault of packets', () => {
     world.host.addRoceNetwork(ROCE_NETWORK);
     const [a, b] = world.pair(QPType.rc, RETRIES);
     b.receives.post(1, [b.piece(0, 64)]);
-    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 64)] });
+    a.send(1, 0, 64);
     a.ring();
     world.run(SECOND);
     expect(b.completions.outcome()).toEqual([[1, CQEStatus.success]]);
@@ -129,9 +132,7 @@ describe('a fault of packets', () => {
 
   it('reorder: a packet that nothing overtakes is delayed', () => {
     world.fault({ kind: 'reorder', opcode: 'send', nth: 3 });
-    world.send();
-    world.ends[0].ring();
-    world.run(9_000);
+    world.sendAndRun(9_000);
     expect(world.ends[1].completions.outcome()).toEqual([]);
     world.run(2_000);
     expect(world.ends[1].completions.outcome()).toEqual([[1, CQEStatus.success]]);
@@ -147,9 +148,7 @@ describe('a fault of packets', () => {
 
   it('delay: every packet is late, and the order stays', () => {
     world.fault({ kind: 'delay', ms: 20, device: 'roce0', direction: 'out' });
-    world.send();
-    world.ends[0].ring();
-    world.run(19_000);
+    world.sendAndRun(19_000);
     expect(world.ends[1].completions.outcome()).toEqual([]);
     world.run(2_000);
     expect(world.ends[1].completions.outcome()).toEqual([[1, CQEStatus.success]]);
@@ -158,9 +157,7 @@ describe('a fault of packets', () => {
 
   it('delay: its packets arrive when it is removed', () => {
     const { id } = world.fault({ kind: 'delay', ms: 3_600_000, direction: 'out', opcode: 'send' });
-    world.send();
-    world.ends[0].ring();
-    world.run(1000);
+    world.sendAndRun(1000);
     expect(world.ends[1].completions.outcome()).toEqual([]);
     world.host.faults.remove(id);
     world.run(1000);
@@ -189,9 +186,7 @@ describe('a fault of packets', () => {
 
   it('rnr: the sender waits for the receiver’s timer, then retries [ROCE-RNR-06]', () => {
     const fault = world.fault({ kind: 'rnr', nth: 1 });
-    world.send();
-    world.ends[0].ring();
-    world.run(600);
+    world.sendAndRun(600);
     expect(world.ends[0].completions.outcome()).toEqual([]);
     world.run(2000);
     expect(world.ends[0].completions.outcome()).toEqual([[1, CQEStatus.success]]);
@@ -208,9 +203,7 @@ describe('a fault of packets', () => {
 
   it('qp-fatal: a packet of a kind triggers it', () => {
     world.fault({ kind: 'qp-fatal', device: 'roce1', nth: 2 });
-    world.send();
-    world.ends[0].ring();
-    world.run(SECOND);
+    world.sendAndRun(SECOND);
     expect(world.ends[1].qp.state).toBe(QPState.ERR);
   });
 

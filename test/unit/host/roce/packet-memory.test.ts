@@ -1,8 +1,9 @@
 /** Packets of one host whose memory is another process's, is slow, or disappears: real queue pairs. */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
+import { expectOutcome } from '#test/support/outcomes';
 import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 import { SlowBacking } from '#test/support/test-memory';
 
@@ -56,11 +57,14 @@ class CalledBacking implements MemoryBacking {
   }
 }
 
+let world: RoceWorld;
+
+beforeEach(() => {
+  world = new RoceWorld();
+});
+
 /** Two ends whose memory is reached by calls. */
-function calledPair(
-  world: RoceWorld,
-  type: QPType = QPType.rc,
-): [RoceEnd, RoceEnd, CalledBacking, CalledBacking] {
+function calledPair(type: QPType = QPType.rc): [RoceEnd, RoceEnd, CalledBacking, CalledBacking] {
   const backings: CalledBacking[] = [];
   const make = (bytes: Uint8Array): CalledBacking => {
     const backing = new CalledBacking(bytes);
@@ -75,26 +79,16 @@ function calledPair(
 
 describe('memory that is reached by system calls', () => {
   it('is read once and written once for the packets of a turn', () => {
-    const world = new RoceWorld();
-    const [a, b, from, to] = calledPair(world);
+    const [a, b, from, to] = calledPair();
     const length = 65_536;
     for (let at = 0; at < length; at += 1) a.memory[at] = at * 7 + (at >> 8);
     b.receives.post(1, [b.piece(0, 16)]);
-    a.sends.post({
-      opcode: SQOpcode.write,
-      wrId: 1,
-      sges: [a.piece(0, length)],
-      raddr: b.address(100_000),
-      rkey: b.mr.rkey,
-    });
-    a.sends.post({ opcode: SQOpcode.send, wrId: 2, sges: [a.piece(5, 16)] });
+    a.write(1, 0, length, b, 100_000);
+    a.send(2, 5, 16);
     a.ring();
     world.run();
-    expect(a.completions.outcome()).toEqual([
-      [1, success],
-      [2, success],
-    ]);
-    expect(b.completions.outcome()).toEqual([[1, success]]);
+    expectOutcome(a.completions, [1, success], [2, success]);
+    expectOutcome(b.completions, [1, success]);
     const written = b.memory.subarray(100_000, 100_000 + length);
     expect(Buffer.compare(written, a.memory.subarray(0, length))).toBe(0);
     expect(Buffer.compare(b.memory.subarray(0, 16), a.memory.subarray(5, 21))).toBe(0);
@@ -102,18 +96,11 @@ describe('memory that is reached by system calls', () => {
   });
 
   it('is read once for all Reads of a turn', () => {
-    const world = new RoceWorld();
-    const [a, b, , from] = calledPair(world);
+    const [a, b, , from] = calledPair();
     const length = 20_000;
     for (let at = 0; at < 3 * length; at += 1) b.memory[at] = at * 7 + (at >> 8);
     for (const wrId of [1, 2, 3]) {
-      a.sends.post({
-        opcode: SQOpcode.read,
-        wrId,
-        sges: [a.piece(wrId * 100_000, length)],
-        raddr: b.address((wrId - 1) * length),
-        rkey: b.mr.rkey,
-      });
+      a.read(wrId, wrId * 100_000, length, b, (wrId - 1) * length);
     }
     a.ring();
     world.run();
@@ -127,39 +114,30 @@ describe('memory that is reached by system calls', () => {
   });
 
   it('refuses the Read whose source is gone, after the answers to all before it', () => {
-    const world = new RoceWorld();
-    const [a, b, , from] = calledPair(world);
+    const [a, b, , from] = calledPair();
     from.goneFrom = 30_000;
     b.memory[8] = 40;
     b.receives.post(9, [b.piece(0, 4)]);
-    const remote = (at: number) => ({ raddr: b.address(at), rkey: b.mr.rkey });
-    const sges = (at: number, length: number) => [a.piece(at, length)];
-    const add = { opcode: SQOpcode.fetchAndAdd, operand: 2n };
-    a.sends.post({ ...add, wrId: 1, sges: sges(500_000, 8), ...remote(8) });
-    a.sends.post({ opcode: SQOpcode.read, wrId: 2, sges: sges(0, 9000), ...remote(0) });
-    a.sends.post({ opcode: SQOpcode.read, wrId: 3, sges: sges(9000, 12_000), ...remote(20_000) });
-    a.sends.post({ opcode: SQOpcode.read, wrId: 4, sges: sges(30_000, 8), ...remote(0) });
+    const word = { raddr: b.address(8), rkey: b.mr.rkey, sges: [a.piece(500_000, 8)] };
+    a.sends.post({ opcode: SQOpcode.fetchAndAdd, operand: 2n, wrId: 1, ...word });
+    a.read(2, 0, 9000, b);
+    a.read(3, 9000, 12_000, b, 20_000);
+    a.read(4, 30_000, 8, b);
     a.ring();
     world.run(5_000_000);
-    expect(a.completions.outcome()).toEqual([
-      [1, success],
-      [2, success],
-      [3, remOpErr],
-      [4, wrFlushErr],
-    ]);
+    expectOutcome(a.completions, [1, success], [2, success], [3, remOpErr], [4, wrFlushErr]);
     expect(a.memory[500_000]).toBe(40);
     expect(b.memory[8]).toBe(42);
     expect([a.qp.state, b.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
   });
 
   it('is read once and written once for the messages of a turn on UC, too', () => {
-    const world = new RoceWorld();
-    const [a, b, from, to] = calledPair(world, QPType.uc);
+    const [a, b, from, to] = calledPair(QPType.uc);
     const length = 20_000;
     for (let at = 0; at < 3 * length; at += 1) a.memory[at] = at * 7 + (at >> 8);
     for (const id of [1, 2, 3]) {
       b.receives.post(id, [b.piece(id * 100_000, length)]);
-      a.sends.post({ opcode: SQOpcode.send, wrId: id, sges: [a.piece((id - 1) * length, length)] });
+      a.send(id, (id - 1) * length, length);
     }
     // No completion gives memory back that is still to be read.
     const seen: number[] = [];
@@ -169,11 +147,7 @@ describe('memory that is reached by system calls', () => {
     world.run();
     expect(seen).toEqual([0, 0]);
     for (const end of [a, b]) {
-      expect(end.completions.outcome()).toEqual([
-        [1, success],
-        [2, success],
-        [3, success],
-      ]);
+      expectOutcome(end.completions, [1, success], [2, success], [3, success]);
     }
     for (const id of [1, 2, 3]) {
       const came = b.memory.subarray(id * 100_000, id * 100_000 + length);
@@ -187,8 +161,7 @@ describe('memory that is reached by system calls', () => {
     ['RC', QPType.rc],
     ['UC', QPType.uc],
   ])('of %s fails only the work request whose memory is gone', (_, type) => {
-    const world = new RoceWorld();
-    const [a, b, from] = calledPair(world, type);
+    const [a, b, from] = calledPair(type);
     for (const id of [1, 2, 3]) b.receives.post(id, [b.piece(64 * id, 64)]);
     from.goneFrom = 1000;
     for (const [wrId, at] of [
@@ -196,44 +169,31 @@ describe('memory that is reached by system calls', () => {
       [2, 2000],
       [3, 64],
     ] as const) {
-      a.sends.post({ opcode: SQOpcode.send, wrId, sges: [a.piece(at, 64)] });
+      a.send(wrId, at, 64);
     }
     a.ring();
     world.run();
-    expect(a.completions.outcome()).toEqual([
-      [1, wrFlushErr],
-      [2, locProtErr],
-      [3, wrFlushErr],
-    ]);
+    expectOutcome(a.completions, [1, wrFlushErr], [2, locProtErr], [3, wrFlushErr]);
     expect(a.qp.state).toBe(QPState.ERR);
-    expect(b.completions.outcome()).toEqual([]);
+    expectOutcome(b.completions);
   });
 
   it('fails every received message, without an acknowledgement, when it is gone', () => {
-    const world = new RoceWorld();
-    const [a, b, , to] = calledPair(world);
+    const [a, b, , to] = calledPair();
     b.receives.post(1, [b.piece(2000, 64)]);
     b.receives.post(2, [b.piece(0, 64)]);
     to.goneFrom = 1000;
-    for (const wrId of [1, 2]) {
-      a.sends.post({ opcode: SQOpcode.send, wrId, sges: [a.piece(0, 64)] });
-    }
+    for (const wrId of [1, 2]) a.send(wrId, 0, 64);
     a.ring();
     world.run();
-    expect(b.completions.outcome()).toEqual([
-      [1, locProtErr],
-      [2, wrFlushErr],
-    ]);
-    expect(a.completions.outcome()).toEqual([
-      [1, remOpErr],
-      [2, wrFlushErr],
-    ]);
+    expectOutcome(b.completions, [1, locProtErr], [2, wrFlushErr]);
+    expectOutcome(a.completions, [1, remOpErr], [2, wrFlushErr]);
     expect([a.qp.state, b.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
   });
 });
 
 describe('slow memory', () => {
-  function slowPair(world: RoceWorld): [RoceEnd, RoceEnd, SlowBacking] {
+  function slowPair(): [RoceEnd, RoceEnd, SlowBacking] {
     let memory: SlowBacking | undefined;
     const a = world.end(0);
     const b = world.end(1, QPType.rc, (bytes) => {
@@ -247,22 +207,20 @@ describe('slow memory', () => {
 
   function write(a: RoceEnd, b: RoceEnd): void {
     a.memory.fill(9, 0, 100);
-    const remote = { raddr: b.address(0), rkey: b.mr.rkey };
-    a.sends.post({ opcode: SQOpcode.write, wrId: 1, sges: [a.piece(0, 100)], ...remote });
+    a.write(1, 0, 100, b);
     a.ring();
   }
 
   it('acknowledges a Write only once it is placed [ROCE-ACK-06]', () => {
-    const world = new RoceWorld();
-    const [a, b, memory] = slowPair(world);
+    const [a, b, memory] = slowPair();
     write(a, b);
     world.run();
-    expect(a.completions.outcome()).toEqual([]);
+    expectOutcome(a.completions);
     expect(b.memory[0]).toBe(0);
     memory.settle();
     world.host.drain();
     world.run();
-    expect(a.completions.outcome()).toEqual([[1, success]]);
+    expectOutcome(a.completions, [1, success]);
     expect(b.memory[99]).toBe(9);
   });
 
@@ -271,29 +229,25 @@ describe('slow memory', () => {
       { kind: 'nak', syndrome: 'psn-sequence', nth: 2 },
       { kind: 'rnr', nth: 2 },
     ] as const) {
-      const world = new RoceWorld();
-      const [a, b, memory] = slowPair(world);
+      world = new RoceWorld();
+      const [a, b, memory] = slowPair();
       world.host.faults.add(spec, undefined);
       write(a, b);
       write(a, b);
       world.run();
-      expect(a.completions.outcome()).toEqual([]);
+      expectOutcome(a.completions);
       memory.settle();
       world.host.drain();
       world.run(10_000);
       memory.settle();
       world.host.drain();
       world.run();
-      expect(a.completions.outcome()).toEqual([
-        [1, success],
-        [1, success],
-      ]);
+      expectOutcome(a.completions, [1, success], [1, success]);
     }
   });
 
   it('never acknowledges a lost Write', () => {
-    const world = new RoceWorld();
-    const [a, b, memory] = slowPair(world);
+    const [a, b, memory] = slowPair();
     write(a, b);
     world.run();
     memory.lose();

@@ -1,8 +1,9 @@
 /** Packets between the RoCE devices of a host: real queue pairs, real transports, simulated time. */
 import { beforeEach, describe, expect, it } from 'vitest';
-import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
+import { expectOutcome } from '#test/support/outcomes';
 import { mappedGid, PEER } from '#test/support/program-steps';
 import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
@@ -56,10 +57,10 @@ describe('packets between two devices of a host', () => {
     lengths.forEach((length, index) => {
       const expected = fill(a, length, index);
       b.receives.post(index, [b.piece(0, length)]);
-      a.sends.post({ opcode: SQOpcode.send, wrId: index, sges: [a.piece(0, length)] });
+      a.send(index, 0, length);
       a.ring();
       world.run();
-      expect(a.completions.outcome()).toEqual([[index, success]]);
+      expectOutcome(a.completions, [index, success]);
       const [completion] = b.completions.poll();
       expect(completion).toMatchObject({ wrId: index, status: success, bytes: length });
       expect(Buffer.compare(b.memory.subarray(0, length), expected)).toBe(0);
@@ -83,29 +84,11 @@ describe('packets between two devices of a host', () => {
       [a, b],
       [b, a],
     ] as const) {
-      const remote = { rkey: peer.mr.rkey };
-      end.sends.post({
-        opcode: SQOpcode.write,
-        wrId: 1,
-        sges: [end.piece(0, length)],
-        raddr: peer.address(400_000),
-        ...remote,
-      });
-      end.sends.post({
-        opcode: SQOpcode.read,
-        wrId: 2,
-        sges: [end.piece(704_000, length)],
-        raddr: peer.address(0),
-        ...remote,
-      });
-      end.sends.post({
-        opcode: SQOpcode.fetchAndAdd,
-        wrId: 3,
-        sges: [end.piece(1_040_000, 8)],
-        raddr: peer.address(1_048_000),
-        operand: 7n,
-        ...remote,
-      });
+      end.write(1, 0, length, peer, 400_000);
+      end.read(2, 704_000, length, peer);
+      const target = { raddr: peer.address(1_048_000), rkey: peer.mr.rkey };
+      const word = { wrId: 3, sges: [end.piece(1_040_000, 8)], ...target };
+      end.sends.post({ opcode: SQOpcode.fetchAndAdd, operand: 7n, ...word });
     }
     a.ring();
     b.ring();
@@ -114,11 +97,7 @@ describe('packets between two devices of a host', () => {
       [a, theirs],
       [b, own],
     ] as const) {
-      expect(end.completions.outcome()).toEqual([
-        [1, success],
-        [2, success],
-        [3, success],
-      ]);
+      expectOutcome(end.completions, [1, success], [2, success], [3, success]);
       for (const at of [400_000, 704_000]) {
         expect(Buffer.compare(end.memory.subarray(at, at + length), data)).toBe(0);
       }
@@ -133,18 +112,18 @@ describe('packets between two devices of a host', () => {
     b.connect(a);
     const expected = fill(a, 100);
     b.receives.post(9, [b.piece(0, 100)]);
-    a.sends.post({ opcode: SQOpcode.send, wrId: 8, sges: [a.piece(0, 100)] });
+    a.send(8, 0, 100);
     a.ring();
     world.run();
-    expect(a.completions.outcome()).toEqual([[8, success]]);
-    expect(b.completions.outcome()).toEqual([[9, success]]);
+    expectOutcome(a.completions, [8, success]);
+    expectOutcome(b.completions, [9, success]);
     expect(Buffer.compare(b.memory.subarray(0, 100), expected)).toBe(0);
   });
 
   it('wait for a receive by RNR NAK, and arrive once it is posted [ROCE-RNR-03, ROCE-RNR-07]', () => {
     const [a, b] = world.pair(QPType.rc, { rnrRetry: 7, minRnrTimer: 12 });
     fill(a, 10);
-    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.send(1, 0, 10);
     a.ring();
     world.run(50_000);
     expect(a.completions.poll()).toEqual([]);
@@ -157,22 +136,19 @@ describe('packets between two devices of a host', () => {
     expect([missingReceives, accessErrors]).toEqual([naks, 0]);
     b.receives.post(2, [b.piece(0, 10)]);
     world.run(50_000);
-    expect(a.completions.outcome()).toEqual([[1, success]]);
-    expect(b.completions.outcome()).toEqual([[2, success]]);
+    expectOutcome(a.completions, [1, success]);
+    expectOutcome(b.completions, [2, success]);
   });
 
   it('are lost on the way to a missing queue pair, and the sender gives up [ROCE-RTY-03, IBV-WC-05]', () => {
     const [a, b] = world.pair(QPType.rc, { timeout: 10, retryCnt: 3 });
     b.qp.close(world.host.now());
     world.host.drain();
-    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
-    a.sends.post({ opcode: SQOpcode.send, wrId: 2, sges: [a.piece(0, 10)] });
+    a.send(1, 0, 10);
+    a.send(2, 0, 10);
     a.ring();
     world.run(1_000_000);
-    expect(a.completions.outcome()).toEqual([
-      [1, CQEStatus.retryExcErr],
-      [2, CQEStatus.wrFlushErr],
-    ]);
+    expectOutcome(a.completions, [1, CQEStatus.retryExcErr], [2, CQEStatus.wrFlushErr]);
     expect(a.qp.state).toBe(QPState.ERR);
     const counters = { completer_retry_err: 3, retry_exceeded_err: 1, send_err: 8, sent_pkts: 8 };
     expect(world.device(0).hwCounters).toMatchObject(counters);
@@ -184,21 +160,21 @@ describe('packets between two devices of a host', () => {
     world.host.drain();
     // The timer for queue pairs in error has found none, and ended.
     world.run(1_000_000);
-    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.send(1, 0, 10);
     a.ring();
     world.run(1_000_000);
-    expect(a.completions.outcome()).toEqual([[1, CQEStatus.retryExcErr]]);
+    expectOutcome(a.completions, [1, CQEStatus.retryExcErr]);
     a.receives.post(2, [a.piece(0, 10)]);
     world.run(1_000_000);
-    expect(a.completions.outcome()).toEqual([[2, CQEStatus.wrFlushErr]]);
+    expectOutcome(a.completions, [2, CQEStatus.wrFlushErr]);
   });
 
   it('are counted when no receive was ever posted [ROCE-RNR-09]', () => {
     const [a] = world.pair(QPType.rc, { rnrRetry: 2 });
-    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.send(1, 0, 10);
     a.ring();
     world.run(1_000_000);
-    expect(a.completions.outcome()).toEqual([[1, CQEStatus.rnrRetryExcErr]]);
+    expectOutcome(a.completions, [1, CQEStatus.rnrRetryExcErr]);
     expect(world.device(0).hwCounters).toMatchObject({
       rcvd_rnr_err: 3,
       retry_rnr_exceeded_err: 1,
@@ -210,15 +186,15 @@ describe('packets between two devices of a host', () => {
     const [a, b] = world.pair(QPType.rc, { timeout: 14, retryCnt: 7 });
     world.device(1).portDown = true;
     b.receives.post(2, [b.piece(0, 10)]);
-    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.send(1, 0, 10);
     a.ring();
     world.run(100_000);
     expect(a.completions.poll()).toEqual([]);
     expect(world.device(1).hwCounters).toMatchObject({ link_downed: 1, rcvd_pkts: 0 });
     world.device(1).portDown = false;
     world.run(100_000);
-    expect(a.completions.outcome()).toEqual([[1, success]]);
-    expect(b.completions.outcome()).toEqual([[2, success]]);
+    expectOutcome(a.completions, [1, success]);
+    expectOutcome(b.completions, [2, success]);
     expect(world.device(1).hwCounters).toMatchObject({ link_downed: 1, rcvd_pkts: 1 });
   });
 
@@ -229,7 +205,7 @@ describe('packets between two devices of a host', () => {
     a.ring();
     // No timeout has passed: the NAK arrived.
     world.run();
-    expect(a.completions.outcome()).toEqual([[1, CQEStatus.remAccessErr]]);
+    expectOutcome(a.completions, [1, CQEStatus.remAccessErr]);
     expect([a.qp.state, b.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
   });
 
@@ -241,10 +217,10 @@ describe('packets between two devices of a host', () => {
     };
     b.completions.arm(1);
     b.receives.post(2, [b.piece(0, 10)]);
-    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.send(1, 0, 10);
     a.ring();
     world.run();
-    expect(a.completions.outcome()).toEqual([[1, success]]);
+    expectOutcome(a.completions, [1, success]);
   });
 
   it('are accepted only from the queue pair that their receiver has named [ROCE-GRH-01]', () => {
@@ -252,28 +228,14 @@ describe('packets between two devices of a host', () => {
     const [a, b] = world.pair(QPType.uc);
     const stranger = world.end(2, QPType.uc);
     stranger.connect(b);
-    const sges = [stranger.piece(0, 10)];
     stranger.memory.fill(0xee, 0, 10);
-    stranger.sends.post({
-      opcode: SQOpcode.write,
-      wrId: 1,
-      sges,
-      raddr: b.address(0),
-      rkey: b.mr.rkey,
-    });
+    stranger.write(1, 0, 10, b);
     stranger.ring();
     world.run();
-    expect(stranger.completions.outcome()).toEqual([[1, success]]);
+    expectOutcome(stranger.completions, [1, success]);
     expect(b.memory[0]).toBe(0);
     expect(world.device(2).rocePort?.counters.undeliverable).toBe(1);
-    a.sends.post({
-      opcode: SQOpcode.write,
-      wrId: 2,
-      flags: QueueFlag.signalled,
-      sges: [a.piece(0, 10)],
-      raddr: b.address(0),
-      rkey: b.mr.rkey,
-    });
+    a.write(2, 0, 10, b);
     a.memory.fill(0x77, 0, 10);
     a.ring();
     world.run();
@@ -287,19 +249,19 @@ describe('packets between two devices of a host', () => {
     // It takes the peer for being at its other address.
     b.connect(a, { ahAttr: { ...PEER, dgid: second } });
     b.receives.post(2, [b.piece(0, 10)]);
-    a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
+    a.send(1, 0, 10);
     a.ring();
     world.run(1_000_000);
-    expect(a.completions.outcome()).toEqual([[1, CQEStatus.retryExcErr]]);
-    expect(b.completions.outcome()).toEqual([]);
+    expectOutcome(a.completions, [1, CQEStatus.retryExcErr]);
+    expectOutcome(b.completions);
     const [c, d] = [world.end(0), world.end(1)];
     c.connect(d, { ahAttr: { ...PEER, dgid: mappedGid(127, 0, 0, 3), sgidIndex: 2 } });
     d.connect(c, { ahAttr: { ...PEER, dgid: second } });
     d.receives.post(4, [d.piece(0, 10)]);
-    c.sends.post({ opcode: SQOpcode.send, wrId: 3, sges: [c.piece(0, 10)] });
+    c.send(3, 0, 10);
     c.ring();
     world.run();
-    expect(c.completions.outcome()).toEqual([[3, success]]);
+    expectOutcome(c.completions, [3, success]);
   });
 
   it('make no zero-length requests that their receiver does not permit [ROCE-NAK-10]', () => {
@@ -316,8 +278,8 @@ describe('packets between two devices of a host', () => {
       a.sends.post({ ...request, sges: [] });
       a.ring();
       world.run();
-      expect(a.completions.outcome()).toEqual([[1, CQEStatus.remInvReqErr]]);
-      expect(b.completions.outcome()).toEqual([[2, CQEStatus.wrFlushErr]]);
+      expectOutcome(a.completions, [1, CQEStatus.remInvReqErr]);
+      expectOutcome(b.completions, [2, CQEStatus.wrFlushErr]);
     }
   });
 
@@ -332,7 +294,7 @@ describe('packets between two devices of a host', () => {
       a.sends.post({ opcode, wrId: 1, sges: [], raddr: 0n, rkey: 0 });
       a.ring();
       world.run();
-      expect(a.completions.outcome()).toEqual([[1, success]]);
+      expectOutcome(a.completions, [1, success]);
       expect(notified).toEqual([`roce1 ${AsyncEventType.commEst}`]);
     }
   });
@@ -350,13 +312,7 @@ describe('packets between two devices of a host', () => {
     const burst = 26;
     const length = 4 * burst * 4096;
     const expected = fill(a, length);
-    a.sends.post({
-      opcode: SQOpcode.write,
-      wrId: 1,
-      sges: [a.piece(0, length)],
-      raddr: b.address(0),
-      rkey: b.mr.rkey,
-    });
+    a.write(1, 0, length, b);
     a.ring();
     world.run();
     const counters = world.device(0).rocePort?.counters;
@@ -370,7 +326,7 @@ describe('packets between two devices of a host', () => {
     memory?.catchUp();
     world.host.drain();
     world.run();
-    expect(a.completions.outcome()).toEqual([[1, success]]);
+    expectOutcome(a.completions, [1, success]);
     expect(Buffer.compare(b.memory.subarray(0, length), expected)).toBe(0);
     expect(counters).toMatchObject({ undeliverable: 0, sentPackets: 4 * burst });
   });
@@ -380,15 +336,15 @@ describe('packets between two devices of a host', () => {
     const room = b.qp.recvCQ.count;
     for (let sent = 0; sent <= room; sent += 1) {
       b.receives.post(sent, [b.piece(0, 8)]);
-      a.sends.post({ opcode: SQOpcode.send, wrId: sent, sges: [a.piece(0, 8)] });
+      a.send(sent, 0, 8);
       a.ring();
       world.run();
-      if (sent < room) expect(a.completions.outcome()).toEqual([[sent, success]]);
+      if (sent < room) expectOutcome(a.completions, [sent, success]);
     }
     expect(b.qp.state).toBe(QPState.ERR);
     expect([b.qp.recvCQ.written, b.qp.recvCQ.lost]).toEqual([room, 1]);
     world.run(1_000_000);
-    expect(a.completions.outcome()).toEqual([[room, CQEStatus.retryExcErr]]);
+    expectOutcome(a.completions, [room, CQEStatus.retryExcErr]);
     expect(a.qp.state).toBe(QPState.ERR);
   });
 
@@ -396,23 +352,17 @@ describe('packets between two devices of a host', () => {
     const [bulk, sink] = world.pair();
     const [quick, target] = world.pair();
     for (let index = 0; index < 32; index += 1) {
-      bulk.sends.post({
-        opcode: SQOpcode.write,
-        wrId: index,
-        sges: [bulk.piece(0, 1_000_000)],
-        raddr: sink.address(0),
-        rkey: sink.mr.rkey,
-      });
+      bulk.write(index, 0, 1_000_000, sink);
     }
     bulk.ring();
     // The host has given way before all of it was sent.
     expect(bulk.completions.poll().length).toBeLessThan(32);
     expect(world.time.busy).toBe(true);
     target.receives.post(1, [target.piece(0, 10)]);
-    quick.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [quick.piece(0, 10)] });
+    quick.send(1, 0, 10);
     quick.ring();
     world.time.step();
-    expect(quick.completions.outcome()).toEqual([[1, success]]);
+    expectOutcome(quick.completions, [1, success]);
     expect(bulk.completions.poll().length).toBeLessThan(32);
     world.run();
     expect(world.device(0).rocePort?.counters.undeliverable).toBe(0);

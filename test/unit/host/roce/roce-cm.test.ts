@@ -9,6 +9,7 @@ import { NO_BYTES } from '#test/support/hex';
 import { AT, CmWorld, WISHES } from '#test/support/roce-cm-world';
 import type { RoceEnd } from '#test/support/roce-host';
 
+const { ERR, INIT, RTR, RTS } = QPState;
 const SECOND = 1_000_000;
 const PROGRAM = {
   qpn: 0,
@@ -66,7 +67,7 @@ describe('a connection that the host moves', () => {
     expect(established.privateData).toHaveLength(196);
     expect(established).toMatchObject({ initiatorDepth: 4, responderResources: 4 });
     expect(world.take(CMEventType.established).id).toBe(request.id);
-    expect([active.qp.state, passive.qp.state]).toEqual([QPState.RTS, QPState.RTS]);
+    expect([active.qp.state, passive.qp.state]).toEqual([RTS, RTS]);
     passive.receives.post(1, [passive.piece(0, 100)]);
     active.memory.fill(5, 0, 100);
     active.sends.post({ wrId: 2, opcode: SQOpcode.send, sges: [active.piece(0, 100)] });
@@ -80,7 +81,7 @@ describe('a connection that the host moves', () => {
     world.cm.disconnect(dialer);
     world.run(SECOND);
     expect(world.types).toEqual([CMEventType.disconnected, CMEventType.disconnected]);
-    expect([active.qp.state, passive.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
+    expect([active.qp.state, passive.qp.state]).toEqual([ERR, ERR]);
     world.cm.disconnect(dialer);
     world.cm.disconnect(acceptor);
     for (const id of [dialer, acceptor]) world.cm.destroy(id);
@@ -106,7 +107,7 @@ describe('a connection that the host moves', () => {
       world.run(SECOND);
       const received = world.events.filter(({ type }) => type === CMEventType.disconnected);
       expect(received.map(({ id }) => id)).toEqual(end === 'id' ? [acceptor] : [dialer, acceptor]);
-      expect(passive.qp.state).toBe(QPState.ERR);
+      expect(passive.qp.state).toBe(ERR);
     }
   });
 
@@ -193,7 +194,7 @@ describe('a connection that the host moves', () => {
     const rejected = world.take(CMEventType.rejected);
     expect(rejected).toMatchObject({ id: dialer, error: 'ECONNRESET', ib: { status: 28 } });
     expect([rejected.privateData.length, rejected.privateData[0]]).toEqual([148, 4]);
-    expect(active.qp.state).toBe(QPState.INIT);
+    expect(active.qp.state).toBe(INIT);
     world.cm.connect(other, active.qp, WISHES);
     world.take(CMEventType.connectRequest);
   });
@@ -211,7 +212,7 @@ describe('a connection that the host moves', () => {
     world.cm.destroy(rejected);
     world.run(SECOND);
     expect(world.types).toEqual([CMEventType.established, CMEventType.established]);
-    expect(active.qp.state).toBe(QPState.RTS);
+    expect(active.qp.state).toBe(RTS);
   });
 
   it('is refused without a listener [IBCM-REJ-01]', () => {
@@ -249,7 +250,7 @@ describe('a connection that its programs move', () => {
   }
 
   const move = (world: CmWorld, end: RoceEnd, id: HostId) => {
-    for (const state of [QPState.INIT, QPState.RTR, QPState.RTS]) {
+    for (const state of [INIT, RTR, RTS]) {
       end.qp.modifyPath(world.cm.qpAttributes(id, state), world.host.now());
     }
     world.host.drain();
@@ -267,18 +268,15 @@ describe('a connection that its programs move', () => {
       ib: { qpn: passive.qp.qpn, rnrRetry: 1, retryCount: 0 },
     });
     expect(response.privateData).toHaveLength(196);
-    expect(world.cm.qpAttributes(dialer, QPState.RTS)).toMatchObject({ rnrRetry: 1, retryCnt: 4 });
-    expect(world.cm.qpAttributes(acceptor, QPState.RTS)).toMatchObject({
-      rnrRetry: 6,
-      retryCnt: 4,
-    });
+    expect(world.cm.qpAttributes(dialer, RTS)).toMatchObject({ rnrRetry: 1, retryCnt: 4 });
+    expect(world.cm.qpAttributes(acceptor, RTS)).toMatchObject({ rnrRetry: 6, retryCnt: 4 });
     move(world, active, dialer);
     world.cm.establish(dialer);
     const established = world.take(CMEventType.established);
     expect(established).toMatchObject({ id: acceptor, initiatorDepth: undefined });
     expect(established.privateData).toHaveLength(0);
     expect(world.events).toEqual([]);
-    expect([active.qp.state, passive.qp.state]).toEqual([QPState.RTS, QPState.RTS]);
+    expect([active.qp.state, passive.qp.state]).toEqual([RTS, RTS]);
   });
 
   it('ends for its dialer once both have disconnected, and for both once packets are gone [IBCM-TW-01]', () => {
@@ -299,12 +297,12 @@ describe('a connection that its programs move', () => {
     expect(world.events).toEqual([]);
     world.run(100_000);
     expect(world.types).toEqual([CMEventType.timewaitExit, CMEventType.timewaitExit]);
-    expect([active.qp.state, passive.qp.state]).toEqual([QPState.RTS, QPState.RTS]);
+    expect([active.qp.state, passive.qp.state]).toEqual([RTS, RTS]);
   });
 
   it('gets attributes without rights before it connects, for any state', () => {
     const dialer = world.resolved();
-    for (const state of [QPState.INIT, QPState.RTS]) {
+    for (const state of [INIT, RTS]) {
       expect(world.cm.qpAttributes(dialer, state)).toEqual({
         mask: 0x39,
         state,
@@ -324,11 +322,11 @@ describe('a connection that its programs move', () => {
     world.take(CMEventType.addrResolved);
     world.cm.request(id, { ...PROGRAM, qpn: 5 });
     const { id: acceptor } = world.take(CMEventType.connectRequest);
-    expect(world.cm.qpAttributes(acceptor, QPState.RTS).timeout).toBe(16);
+    expect(world.cm.qpAttributes(acceptor, RTS).timeout).toBe(16);
     world.cm.answer(acceptor, { ...PROGRAM, qpn: 6 });
     world.take(CMEventType.connectResponse);
-    expect(world.cm.qpAttributes(id, QPState.RTS).timeout).toBe(14);
-    expect(world.cm.qpAttributes(acceptor, QPState.RTR).ahAttr?.trafficClass).toBe(0x20);
+    expect(world.cm.qpAttributes(id, RTS).timeout).toBe(14);
+    expect(world.cm.qpAttributes(acceptor, RTR).ahAttr?.trafficClass).toBe(0x20);
   });
 });
 
@@ -345,22 +343,17 @@ describe('a datagram service', () => {
     expect(answer).toMatchObject({ id: dialer, ib: { qpn: 0x77, qkey: 0x0123_4567 } });
     expect(answer.privateData).toHaveLength(136);
     expect(dialer.roce?.path?.dgid.at(-1)).toBe(3);
-    expect(world.cm.qpAttributes(dialer, QPState.INIT)).toMatchObject({
-      mask: 0x71,
-      qkey: 0x0123_4567,
-    });
+    expect(world.cm.qpAttributes(dialer, INIT)).toMatchObject({ mask: 0x71, qkey: 0x0123_4567 });
     world.cm.disconnect(dialer);
     world.run(SECOND);
     expect(world.events).toEqual([]);
   });
 
   it('that is missing, or rejects, is reported by a status [IBCM-SIDR-04]', () => {
-    const missing = world.resolved(AT, PortSpace.udp);
-    world.cm.request(missing, PROGRAM);
+    world.cm.request(world.resolved(AT, PortSpace.udp), PROGRAM);
     expect(world.take(CMEventType.unreachable).ib?.status).toBe(1);
     world.listener(AT.address, PortSpace.udp);
-    const refused = world.resolved(AT, PortSpace.udp);
-    world.cm.request(refused, PROGRAM);
+    world.cm.request(world.resolved(AT, PortSpace.udp), PROGRAM);
     world.cm.reject(world.take(CMEventType.connectRequest).id, NO_BYTES);
     const event = world.take(CMEventType.unreachable);
     expect(event).toMatchObject({ ib: { status: 2 }, privateData: { length: 136 } });

@@ -19,6 +19,13 @@ function fails(code: string): unknown {
   return expect.objectContaining({ name: 'VerbsError', code });
 }
 
+/** An id with an address and port. */
+function bound({ manager }: CmRig, address = LOCAL.address, port = 5, tag: unknown = 0): CmId {
+  const id = manager.createId(tag);
+  manager.bindAddr(id, { address, port });
+  return id;
+}
+
 let rig: CmRig;
 
 beforeEach(() => {
@@ -27,47 +34,37 @@ beforeEach(() => {
 
 describe('bind', () => {
   it('accepts an address and port, and picks a port for 0', () => {
-    const { manager, network } = new CmRig();
-    const id = manager.createId('tag');
-    manager.bindAddr(id, { address: '010.0.0.1', port: 0 });
+    const id = bound(rig, '010.0.0.1', 0, 'tag');
     expect(id.localAddress).toEqual({ address: '10.0.0.1', port: 32_768 });
     expect([id.state, id.device, id.tag]).toEqual(['bound', 'iwarp0', 'tag']);
-    expect(network.ports.get(id)).toBe('10.0.0.1 32768');
+    expect(rig.network.ports.get(id)).toBe('10.0.0.1 32768');
   });
 
   it('does not select a device for a wildcard address', () => {
-    const { manager } = new CmRig([device('a', ['10.0.0.1'])]);
-    const id = manager.createId(undefined);
-    manager.bindAddr(id, { address: '::', port: 5 });
-    expect(id.device).toBeUndefined();
+    expect(bound(new CmRig([device('a', ['10.0.0.1'])]), '::').device).toBeUndefined();
   });
 
   it.each(['127.0.0.1', '127.9.9.9', '::1'])(
     'leaves the device open for %s, which no device lists, as cma_any_addr of the kernel',
     (address) => {
       for (const devices of [[device()], [device('a', ['10.0.0.1', '127.0.0.2'])]]) {
-        const { manager, network } = new CmRig(devices);
-        const id = manager.createId(undefined);
-        manager.bindAddr(id, { address, port: 5 });
+        const rig = new CmRig(devices);
+        const id = bound(rig, address);
         expect([id.device, id.localAddress]).toEqual([undefined, { address, port: 5 }]);
-        expect(network.ports.get(id)).toBe(`${address} 5`);
+        expect(rig.network.ports.get(id)).toBe(`${address} 5`);
       }
     },
   );
 
   it('does not listen on loopback if no device would respond', () => {
-    const { manager, network } = new CmRig([device('a', ['10.0.0.1'])]);
-    const id = manager.createId(undefined);
-    manager.bindAddr(id, { address: '127.0.0.1', port: 5 });
-    expect(() => manager.listen(id, 0)).toThrow(fails('ENODEV'));
-    expect([id.state, network.listening.size]).toEqual(['bound', 0]);
+    const rig = new CmRig([device('a', ['10.0.0.1'])]);
+    const id = bound(rig, '127.0.0.1');
+    expect(() => rig.manager.listen(id, 0)).toThrow(fails('ENODEV'));
+    expect([id.state, rig.network.listening.size]).toEqual(['bound', 0]);
   });
 
   it('selects the device that lists the loopback address', () => {
-    const { manager } = new CmRig([device(), device('a', ['127.0.0.2'])]);
-    const id = manager.createId(undefined);
-    manager.bindAddr(id, { address: '127.0.0.2', port: 5 });
-    expect(id.device).toBe('a');
+    expect(bound(new CmRig([device(), device('a', ['127.0.0.2'])]), '127.0.0.2').device).toBe('a');
   });
 
   it.each([
@@ -112,8 +109,7 @@ describe('resolve', () => {
   });
 
   it('prefers the device of the route, then the first that reaches the peer', () => {
-    const devices = [device('a', ['10.0.0.5', '127.0.0.2']), device('b', ['10.0.0.1'])];
-    const rig = new CmRig(devices);
+    const rig = new CmRig([device('a', ['10.0.0.5', '127.0.0.2']), device('b', ['10.0.0.1'])]);
     const id = rig.resolved();
     expect([id.device, id.localAddress?.address]).toEqual(['b', '10.0.0.1']);
     const loopback = rig.manager.createId(undefined);
@@ -122,15 +118,13 @@ describe('resolve', () => {
   });
 
   it('uses only a given source, or the bound address', () => {
-    const devices = [device('a', ['10.0.0.5']), device('b', ['10.0.0.1'])];
-    const rig = new CmRig(devices);
+    const rig = new CmRig([device('a', ['10.0.0.5']), device('b', ['10.0.0.1'])]);
     const id = rig.manager.createId(undefined);
     rig.manager.resolveAddr(id, PEER, { address: '10.0.0.5', port: 77 });
     expect([id.device, id.localAddress]).toEqual(['a', { address: '10.0.0.5', port: 77 }]);
-    const bound = rig.manager.createId(undefined);
-    rig.manager.bindAddr(bound, { address: '10.0.0.5', port: 78 });
-    rig.manager.resolveAddr(bound, PEER, undefined);
-    expect(bound.localAddress).toEqual({ address: '10.0.0.5', port: 78 });
+    const other = bound(rig, '10.0.0.5', 78);
+    rig.manager.resolveAddr(other, PEER, undefined);
+    expect(other.localAddress).toEqual({ address: '10.0.0.5', port: 78 });
   });
 
   it('treats the wildcard as this host', () => {
@@ -194,11 +188,9 @@ describe('listen', () => {
   });
 
   it('passes on EADDRINUSE and stays bound', () => {
-    const { manager, network } = new CmRig();
-    const id = manager.createId(undefined);
-    manager.bindAddr(id, LOCAL);
-    network.refusal = 'EADDRINUSE';
-    expect(() => manager.listen(id, 1)).toThrow(fails('EADDRINUSE'));
+    const id = bound(rig);
+    rig.network.refusal = 'EADDRINUSE';
+    expect(() => rig.manager.listen(id, 1)).toThrow(fails('EADDRINUSE'));
     expect(id.state).toBe('bound');
   });
 });
@@ -217,14 +209,7 @@ describe('wrong states', () => {
   };
   const makers: Record<string, readonly [(rig: CmRig) => CmId, readonly string[]]> = {
     idle: [({ manager }) => manager.createId(0), ['bind', 'resolveAddr', 'listen']],
-    bound: [
-      ({ manager }) => {
-        const id = manager.createId(0);
-        manager.bindAddr(id, LOCAL);
-        return id;
-      },
-      ['resolveAddr', 'listen'],
-    ],
+    bound: [(rig) => bound(rig), ['resolveAddr', 'listen']],
     routed: [(rig) => rig.resolved(), ['connect']],
     listening: [(rig) => rig.listening(), []],
     dialing: [(rig) => rig.dialing().id, []],
@@ -320,8 +305,7 @@ describe('connect and accept', () => {
     expect(() => accept(509)).toThrow(fails('EINVAL'));
     expect(endpoint.phase).toBe('requested');
     accept(508);
-    const plain = rig.incoming(rig.listening());
-    rig.emit(plain, { ...REQUEST, enhanced: false, revision: 1 });
+    rig.emit(rig.incoming(rig.listening()), { ...REQUEST, enhanced: false, revision: 1 });
     const second = rig.lastEvent.id;
     const reply = { ...NO_WISHES, privateData: new Uint8Array(512) };
     rig.manager.accept(second, new FakeQP(), reply, rig.now);
@@ -352,8 +336,7 @@ describe('limits', () => {
 
   it('ids: a request is rejected when none is left', () => {
     const rig = new CmRig([device()], { idsMax: 1 });
-    const endpoint = rig.incoming(rig.listening());
-    expect(rig.emit(endpoint, REQUEST)).toEqual([]);
+    expect(rig.emit(rig.incoming(rig.listening()), REQUEST)).toEqual([]);
     expect(rig.stream.commands).toEqual(['listen', 'refuse', 'disconnect']);
   });
 

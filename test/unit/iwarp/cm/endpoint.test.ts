@@ -194,8 +194,7 @@ describe('a responder', () => {
 
   it('ends silently when no Request comes', () => {
     const listener = rig.listening();
-    const endpoint = rig.incoming(listener);
-    expect(rig.emit(endpoint, closedBy('timeout'))).toEqual([]);
+    expect(rig.emit(rig.incoming(listener), closedBy('timeout'))).toEqual([]);
     expect(rig.manager.endpoints()).toEqual([]);
   });
 });

@@ -5,6 +5,7 @@ import type { UlpduSink } from '#daemon/iwarp/engine/lower-layer';
 import { markerPhase } from '#daemon/iwarp/wire/marker';
 import {
   dirtyPool,
+  type FpduVector,
   fillerTo,
   RecordingSink,
   receiverOf,
@@ -13,14 +14,6 @@ import {
 import { bytesOf, concat, hexOf } from '#test/support/hex';
 import { pattern } from '#test/support/pattern';
 import { readVectors } from '#test/support/vectors';
-
-interface FpduVector {
-  readonly id: string;
-  readonly source: string;
-  readonly phase: number | null;
-  readonly ulpdu: string;
-  readonly bytes: string;
-}
 
 const vectors = readVectors<{
   readonly valid: readonly FpduVector[];
@@ -137,8 +130,7 @@ describe('FPDU receiver', () => {
     const bytes = bytesOf(
       `002a 4143 00*4 00000000 00000001 00000000 00*24 deadbeef ${figure5.slice(0, 80)}`,
     );
-    const receiver = receiverOf({ crcEnabled: false });
-    const { error, sink } = pushAll(receiver, bytes);
+    const { error, sink } = pushAll(receiverOf({ crcEnabled: false }), bytes);
     expect(error).toBeUndefined();
     expect(sink.ulpdus.map((ulpdu) => ulpdu.length)[0]).toBe(42);
   });

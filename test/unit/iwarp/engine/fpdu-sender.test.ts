@@ -6,6 +6,7 @@ import { markerPhase } from '#daemon/iwarp/wire/marker';
 import {
   dirtyPool,
   drain,
+  type FpduVector,
   fillerTo,
   post,
   RecordingSink,
@@ -16,14 +17,6 @@ import {
 import { bytesOf, concat, hexOf } from '#test/support/hex';
 import { pattern } from '#test/support/pattern';
 import { readVectors } from '#test/support/vectors';
-
-interface FpduVector {
-  readonly id: string;
-  readonly source: string;
-  readonly phase: number | null;
-  readonly ulpdu: string;
-  readonly bytes: string;
-}
 
 const vectors = readVectors<{ readonly valid: readonly FpduVector[] }>('mpa-fpdu.json');
 const figure5 = bytesOf('4143 00*4 00000000 00000001 00000000 00*24');

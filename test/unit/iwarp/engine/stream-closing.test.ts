@@ -40,8 +40,7 @@ describe('the beginning', () => {
     const leaving = LiteralPeer.ofResponder({ markersRequested: true }).finish();
     expect(leaving.types.slice(2)).toEqual(['finish', 'closed']);
     expect(leaving.failure).toMatchObject({ kind: 'lost', quirk: 'siw-refuses-markers' });
-    const plain = LiteralPeer.ofResponder().finish();
-    expect(plain.types.slice(2)).toEqual(['peer-closed']);
+    expect(LiteralPeer.ofResponder().finish().types.slice(2)).toEqual(['peer-closed']);
   });
 
   it('a responder that sends first is received [MPA-7.1.1-23, MPA-7.1.2-10]', () => {
@@ -426,8 +425,7 @@ describe('a Terminate', () => {
       '4141 00000000 00000001 00000001 00000000 00000001 0000000000000000 00000001 00000077 0000000000000000',
       '4143 00000000 00000005 00000001 00000000',
     );
-    const ulpdus = peer.take();
-    expect(ulpdus.slice(-1).map((ulpdu) => ulpdu.slice(0, 4))).toEqual(['4147']);
+    expect(peer.take().at(-1)?.slice(0, 4)).toBe('4147');
     peer.run().run();
     expect(peer.take()).toEqual([]);
   });

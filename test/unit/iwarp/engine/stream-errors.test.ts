@@ -39,6 +39,11 @@ function expectTerminate(ulpdu: string, payload: string, peer = peerWithMemory()
   return peer;
 }
 
+/** The same, where the Terminate copies the segment's length and DDP header. */
+function expectCopying(control: string, ulpdu: string, peer?: LiteralPeer): void {
+  expectTerminate(ulpdu, copying(control, ulpdu), peer);
+}
+
 const SEND = '4143 00000000 00000000 00000001 00000000';
 const READ = '4141 00000000 00000001 00000001 00000000';
 const ATOMIC = '414a 00000000 00000001 00000001 00000000';
@@ -51,8 +56,7 @@ describe('DDP errors', () => {
 
   it('queue 4 and above do not exist [RDMAPX-10-01]', () => {
     for (const qn of ['00000004', '00000009', 'ffffffff']) {
-      const ulpdu = `4143 00000000 ${qn} 00000001 00000000`;
-      expectTerminate(ulpdu, copying('1201c000', ulpdu));
+      expectCopying('1201c000', `4143 00000000 ${qn} 00000001 00000000`);
     }
   });
 
@@ -63,7 +67,7 @@ describe('DDP errors', () => {
   });
 
   it('a Send without payload needs a receive too [DDP-7.1-15, RDMAP-5.3-02]', () => {
-    expectTerminate(SEND, copying('1202c000', SEND), LiteralPeer.ofResponder());
+    expectCopying('1202c000', SEND, LiteralPeer.ofResponder());
     const user = new ModelUser();
     user.postReceive(0);
     const peer = LiteralPeer.ofResponder({}, user).feed(SEND);
@@ -78,11 +82,9 @@ describe('DDP errors', () => {
   });
 
   it('MO other than the bytes so far is refused [DDP-5.2-12, DDP-5.3-04, DDP-5.3-05]', () => {
-    const jump = '4143 00000000 00000000 00000001 00000004 41424344';
-    expectTerminate(jump, copying('1204c000', jump));
+    expectCopying('1204c000', '4143 00000000 00000000 00000001 00000004 41424344');
     const peer = peerWithMemory().feed('0143 00000000 00000000 00000001 00000000 4142');
-    const again = '0143 00000000 00000000 00000001 00000000 4142';
-    expectTerminate(again, copying('1204c000', again), peer);
+    expectCopying('1204c000', '0143 00000000 00000000 00000001 00000000 4142', peer);
   });
 
   it('a message longer than its receive [DDP-7.1-04, RDMAP-5.3-04]', () => {
@@ -98,8 +100,7 @@ describe('DDP errors', () => {
     user.postReceive(110);
     const peer = LiteralPeer.ofResponder({}, user);
     peer.feed('0143 00000000 00000000 00000001 00000000 55*110');
-    const second = '0143 00000000 00000000 00000001 0000006e 55*110';
-    expectTerminate(second, copying('1205c000', second), peer);
+    expectCopying('1205c000', '0143 00000000 00000000 00000001 0000006e 55*110', peer);
   });
 
   it.each([['00000000'], ['00000002'], ['ffffffff']])(
@@ -108,7 +109,7 @@ describe('DDP errors', () => {
       const user = new ModelUser();
       user.postReceive(64, 4);
       const ulpdu = `4143 00000000 00000000 ${msn} 00000000 41424344`;
-      expectTerminate(ulpdu, copying('1203c000', ulpdu), LiteralPeer.ofResponder({}, user));
+      expectCopying('1203c000', ulpdu, LiteralPeer.ofResponder({}, user));
     },
   );
 
@@ -117,7 +118,7 @@ describe('DDP errors', () => {
     user.postReceive(64, 4);
     const peer = LiteralPeer.ofResponder({}, user).feed(`${SEND} 41`);
     expect(user.delivered.length).toBe(1);
-    expectTerminate(`${SEND} 41`, copying('1203c000', `${SEND} 41`), peer);
+    expectCopying('1203c000', `${SEND} 41`, peer);
   });
 
   it('the next MSN while the current message lacks its last segment [DDP-7.1-06]', () => {
@@ -125,8 +126,7 @@ describe('DDP errors', () => {
     user.postReceive(64, 4);
     const peer = LiteralPeer.ofResponder({}, user);
     peer.feed('0143 00000000 00000000 00000001 00000000 41');
-    const next = '4143 00000000 00000000 00000002 00000000 42';
-    expectTerminate(next, copying('1203c000', next), peer);
+    expectCopying('1203c000', '4143 00000000 00000000 00000002 00000000 42', peer);
   });
 
   it('an unknown STag [DDP-7.1-09]', () => {
@@ -137,23 +137,20 @@ describe('DDP errors', () => {
   it('an STag of another stream [DDP-7.1-10, DDP-4.2-05, DDP-8.2-02, DDP-8.2-03, SEC-6.1.1-04]', () => {
     const peer = peerWithMemory();
     peer.user.register(0x22, 64, 0, { associated: false });
-    const ulpdu = 'c140 00000022 0000000000000000 41424344';
-    expectTerminate(ulpdu, copying('1102c000', ulpdu), peer);
+    expectCopying('1102c000', 'c140 00000022 0000000000000000 41424344', peer);
   });
 
   it('an STag that may not be written [DDP-7.1-11]', () => {
     const peer = peerWithMemory();
     peer.user.register(0x22, 64, 0, { writable: false });
-    const ulpdu = 'c140 00000022 0000000000000000 41424344';
-    expectTerminate(ulpdu, copying('1100c000', ulpdu), peer);
+    expectCopying('1100c000', 'c140 00000022 0000000000000000 41424344', peer);
   });
 
   it('TO outside the range, or a payload that passes its end [DDP-7.1-12, DDP-7.1-13]', () => {
     const last = '1101c000 000f c140112233440000000000002000';
     expectTerminate('c140 11223344 0000000000002000 41', last);
     for (const to of ['0000000000000fff', '0000000000001ffd', '0000000100001000']) {
-      const ulpdu = `c140 11223344 ${to} 41424344`;
-      expectTerminate(ulpdu, copying('1101c000', ulpdu));
+      expectCopying('1101c000', `c140 11223344 ${to} 41424344`);
     }
     const peer = peerWithMemory().feed('c140 11223344 0000000000001ffc 41424344');
     expect(memoryOf(peer).endsWith('0041424344')).toBe(true);
@@ -162,22 +159,17 @@ describe('DDP errors', () => {
   it('TO and length pass 2^64, or reach it [DDP-7.1-14, DDP-7.1-17]', () => {
     const ulpdu = 'c140 11223344 ffffffffffffffff 41424344';
     expectTerminate(ulpdu, '1103c000 0012 c14011223344ffffffffffffffff');
-    const exact = 'c140 11223344 fffffffffffffffc 41424344';
-    expectTerminate(exact, copying('1103c000', exact));
+    expectCopying('1103c000', 'c140 11223344 fffffffffffffffc 41424344');
     // One byte less does not wrap; it is merely out of bounds.
-    const below = 'c140 11223344 fffffffffffffffb 41424344';
-    expectTerminate(below, copying('1101c000', below));
+    expectCopying('1101c000', 'c140 11223344 fffffffffffffffb 41424344');
   });
 
   it('another DDP version, tagged and untagged [DDP-7.2-05, DDP-4.1-12, RDMAP-7.2-01]', () => {
     for (const version of [0, 2, 3]) {
-      const untagged = `4${version}43 00000000 00000000 00000001 00000000 41`;
-      expectTerminate(untagged, copying('1206c000', untagged));
-      const tagged = `c${version}40 11223344 0000000000001000 41`;
-      expectTerminate(tagged, copying('1104c000', tagged));
+      expectCopying('1206c000', `4${version}43 00000000 00000000 00000001 00000000 41`);
+      expectCopying('1104c000', `c${version}40 11223344 0000000000001000 41`);
     }
-    const both = '4243 00000000 00000005 00000001 00000000';
-    expectTerminate(both, copying('1206c000', both));
+    expectCopying('1206c000', '4243 00000000 00000005 00000001 00000000');
   });
 
   it('a segment shorter than its header [DDP-4.4-01, DDP-4.4-02, DDP-6.2.2-01, RDMAP-4.8-08]', () => {
@@ -186,8 +178,7 @@ describe('DDP errors', () => {
       ['4143', 18],
     ] as const) {
       for (let length = 0; length < header; length++) {
-        const ulpdu = `${control} ff*32`;
-        const cut = hexOf(bytesOf(ulpdu).subarray(0, length));
+        const cut = hexOf(bytesOf(`${control} ff*32`).subarray(0, length));
         const peer = peerWithMemory();
         const before = memoryOf(peer);
         // A ULPDU of no bytes cannot be posted; its FPDU is literal.
@@ -211,14 +202,8 @@ describe('DDP errors', () => {
   });
 
   it('the header in error is copied as received, reserved bits included [RDMAP-4.8-07]', () => {
-    expectTerminate(
-      '7d43 01020304 00000005 00000001 00000000',
-      copying('1201c000', '7d43 01020304 00000005 00000001 00000000'),
-    );
-    expectTerminate(
-      'fd70 deadbeef 0000000000000000 41',
-      copying('1100c000', 'fd70 deadbeef 0000000000000000 41'),
-    );
+    expectCopying('1201c000', '7d43 01020304 00000005 00000001 00000000');
+    expectCopying('1100c000', 'fd70 deadbeef 0000000000000000 41');
   });
 
   it('nothing counts after the first error [DDP-7.1-19, RDMAP-7.1-05, RDMAP-7-01, DDP-3-04]', () => {
@@ -258,24 +243,18 @@ describe('DDP errors', () => {
 describe('RDMAP errors', () => {
   it('another RDMAP version [RDMAP-4.1-05, RDMAP-4.8-22, RDMAP-4.8-31]', () => {
     for (const control of ['03', '83', 'c3']) {
-      const ulpdu = `41${control} 00000000 00000000 00000001 00000000 41`;
-      expectTerminate(ulpdu, copying('0205c000', ulpdu));
+      expectCopying('0205c000', `41${control} 00000000 00000000 00000001 00000000 41`);
     }
-    const tagged = 'c180 11223344 0000000000001000 41';
-    expectTerminate(tagged, copying('0205c000', tagged));
-    const read = `4181 00000000 00000001 00000001 00000000 00*28`;
-    expectTerminate(read, copying('0205c000', read));
+    expectCopying('0205c000', 'c180 11223344 0000000000001000 41');
+    expectCopying('0205c000', `4181 00000000 00000001 00000001 00000000 00*28`);
   });
 
   it('an unassigned opcode [RDMAP-4.8-23, IANA-3.4-01, RDMAP-7.2-03]', () => {
     for (const opcode of ['c', 'd', 'e', 'f']) {
-      const untagged = `414${opcode} 00000000 00000000 00000001 00000000 41`;
-      expectTerminate(untagged, copying('0206c000', untagged));
-      const tagged = `c14${opcode} 11223344 0000000000001000 4142`;
-      expectTerminate(tagged, copying('0206c000', tagged));
+      expectCopying('0206c000', `414${opcode} 00000000 00000000 00000001 00000000 41`);
+      expectCopying('0206c000', `c14${opcode} 11223344 0000000000001000 4142`);
     }
-    const versionFirst = 'c18f 11223344 0000000000001000 4142';
-    expectTerminate(versionFirst, copying('0205c000', versionFirst));
+    expectCopying('0205c000', 'c18f 11223344 0000000000001000 4142');
   });
 
   it('an opcode with the wrong tagged bit or queue [RDMAP-7.2-02, RDMAPX-8.2-01]', () => {
@@ -283,14 +262,13 @@ describe('RDMAP errors', () => {
       const digit = opcode.toString(16);
       const right = [-1, 1, -1, 0, 0, 0, 0, 2, 0, 0, 1, 3][opcode];
       if (right !== -1) {
-        const tagged = `c14${digit} 11223344 0000000000001000 41`;
-        expectTerminate(tagged, copying('0206c000', tagged));
+        expectCopying('0206c000', `c14${digit} 11223344 0000000000001000 41`);
       }
       for (let qn = 0; qn < 4; qn++) {
         if (qn === right) continue;
         const ulpdu = `414${digit} 00000000 0000000${qn} 00000001 00000000 00*28`;
         // A Terminate opcode elsewhere is a bad message, and answered as one.
-        expectTerminate(ulpdu, copying('0206c000', ulpdu));
+        expectCopying('0206c000', ulpdu);
       }
     }
   });
@@ -298,17 +276,15 @@ describe('RDMAP errors', () => {
   it('without RFC 7306 its messages are unexpected [RDMAPX-1.1-03]', () => {
     const immediate = '4148 00000000 00000000 00000001 00000000 0000000000000000';
     const off = { extensionsEnabled: false };
-    expectTerminate(immediate, copying('0206c000', immediate), peerWithMemory(off));
-    const atomic = `${ATOMIC} 00*52`;
-    expectTerminate(atomic, copying('0206c000', atomic), peerWithMemory(off));
+    expectCopying('0206c000', immediate, peerWithMemory(off));
+    expectCopying('0206c000', `${ATOMIC} 00*52`, peerWithMemory(off));
     const response = '414b 00000000 00000003 00000001 00000000 00*12';
-    expectTerminate(response, copying('1201c000', response), peerWithMemory(off));
+    expectCopying('1201c000', response, peerWithMemory(off));
   });
 
   it('an opcode that changes within a message [DDP-4.3-04]', () => {
     const peer = peerWithMemory().feed('0143 00000000 00000000 00000001 00000000 41');
-    const second = '4145 00000000 00000000 00000001 00000001 41';
-    expectTerminate(second, copying('0206c000', second), peer);
+    expectCopying('0206c000', '4145 00000000 00000000 00000001 00000001 41', peer);
   });
 
   it('an STag that may not be invalidated [RDMAP-4.8-20, RDMAP-5.3-10, RDMAP-4.8-34, RDMAP-4.8-33]', () => {
@@ -322,8 +298,7 @@ describe('RDMAP errors', () => {
   });
 
   it('an STag to invalidate that was never assigned [RDMAP-7.2-04]', () => {
-    const ulpdu = '4146 deadbeef 00000000 00000001 00000000 4142';
-    expectTerminate(ulpdu, copying('0100c000', ulpdu));
+    expectCopying('0100c000', '4146 deadbeef 00000000 00000001 00000000 4142');
   });
 
   it('an unknown source STag [RDMAP-4.8-09, RDMAP-4.8-10, RDMAP-4.8-15, RDMAP-4.8-30, RDMAP-7.1-04]', () => {
@@ -366,8 +341,7 @@ describe('RDMAP errors', () => {
       [0, '02ffc000', {}],
       [29, '1205c000', { extensionsEnabled: false }],
     ] as const) {
-      const ulpdu = `${READ} 11*${length}`;
-      expectTerminate(ulpdu, copying(control, ulpdu), peerWithMemory(change));
+      expectCopying(control, `${READ} 11*${length}`, peerWithMemory(change));
     }
   });
 
@@ -428,14 +402,14 @@ describe('RDMAP errors', () => {
       peer.user.register(0x22, 64, 0, { writable: false });
       peer.user.register(0x33, 64, 0, { associated: false });
       const ulpdu = target(stag, to);
-      expectTerminate(ulpdu, copying(control, ulpdu), peer);
+      expectCopying(control, ulpdu, peer);
     }
   });
 
   it('an unassigned atomic operation [RDMAPX-5.2.1-10]', () => {
     for (const operation of ['01', '0f']) {
       const ulpdu = `${ATOMIC} 000000${operation} 00000007 11223344 0000000000001008 00*32`;
-      expectTerminate(ulpdu, copying('0206c000', ulpdu));
+      expectCopying('0206c000', ulpdu);
     }
   });
 
@@ -444,36 +418,32 @@ describe('RDMAP errors', () => {
       [51, '02ffc000'],
       [53, '1205c000'],
     ] as const) {
-      const ulpdu = `${ATOMIC} 00*${length}`;
-      expectTerminate(ulpdu, copying(control, ulpdu));
+      expectCopying(control, `${ATOMIC} 00*${length}`);
     }
   });
 
   it('Immediate Data that is not 8 bytes long takes no receive [RDMAPX-6.3-05]', () => {
     for (const length of [0, 7, 9]) {
       const peer = peerWithMemory();
-      const ulpdu = `4148 00000000 00000000 00000001 00000000 00*${length}`;
-      expectTerminate(ulpdu, copying('02ffc000', ulpdu), peer);
+      expectCopying('02ffc000', `4148 00000000 00000000 00000001 00000000 00*${length}`, peer);
       expect(peer.user.receives.length).toBe(1);
     }
   });
 
   it('Immediate Data needs a receive of 8 bytes [RDMAPX-6.3-02]', () => {
     const ulpdu = '4148 00000000 00000000 00000001 00000000 0102030405060708';
-    expectTerminate(ulpdu, copying('1202c000', ulpdu), LiteralPeer.ofResponder());
+    expectCopying('1202c000', ulpdu, LiteralPeer.ofResponder());
     const user = new ModelUser();
     user.postReceive(4);
-    expectTerminate(ulpdu, copying('1205c000', ulpdu), LiteralPeer.ofResponder({}, user));
+    expectCopying('1205c000', ulpdu, LiteralPeer.ofResponder({}, user));
   });
 
   it('an unrequested Read Response [RDMAP-5.2.2-08]', () => {
-    const ulpdu = 'c142 11223344 0000000000001000 4142';
-    expectTerminate(ulpdu, copying('0206c000', ulpdu));
+    expectCopying('0206c000', 'c142 11223344 0000000000001000 4142');
   });
 
   it('an unrequested Atomic Response [RDMAPX-5.2.2-06]', () => {
-    const ulpdu = '414b 00000000 00000003 00000001 00000000 00000007 0000000000000000';
-    expectTerminate(ulpdu, copying('1202c000', ulpdu));
+    expectCopying('1202c000', '414b 00000000 00000003 00000001 00000000 00000007 0000000000000000');
   });
 
   it('a CRC error is reported without header copies [RDMAP-4.8-29, DDP-7-01, RDMAP-6.2.1-01]', () => {

@@ -242,8 +242,7 @@ describe('a responder', () => {
   }
 
   it('cuts the Response [RDMAP-5.2.2-01, RDMAP-4.4-02, RDMAP-5.2.1-07, DDP-4.2-02]', () => {
-    const fpduSize = { kind: 'fixed', mulpduBytes: 1442 } as const;
-    const peer = serving({ fpduSize });
+    const peer = serving({ fpduSize: { kind: 'fixed', mulpduBytes: 1442 } as const });
     peer.feed(request(1, '11223344 0000000000001000 00000bb8 55667788 0000000000002000'));
     expect(peer.take()).toEqual([
       response('81', '0000000000001000', payloadAt(0, 1428)),
@@ -383,13 +382,9 @@ describe('a responder', () => {
       );
     peer.feed(read(1), swap(2, 0, 1), swap(3, 1, 2), swap(4, 2, 3), read(5));
     const answers = peer.take();
-    expect(answers.map((ulpdu) => ulpdu.slice(0, 4))).toEqual([
-      'c142',
-      '414b',
-      '414b',
-      '414b',
-      'c142',
-    ]);
+    expect(answers.map((ulpdu) => ulpdu.slice(0, 4))).toEqual(
+      'c142 414b 414b 414b c142'.split(' '),
+    );
     expect(answers.slice(1, 4).map((ulpdu) => ulpdu.slice(36))).toEqual([
       '000000020000000000000000',
       '000000030000000000000001',

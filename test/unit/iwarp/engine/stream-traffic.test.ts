@@ -145,8 +145,7 @@ describe('segments on the wire', () => {
       user.fetchAdd(1n, 1, 0);
       user.send(pattern(1));
     });
-    const controls = '8140 c140 0143 4143 4141 c140 414a 4143'.split(' ');
-    expect(bytesAt(ulpdus, 0, 2)).toEqual(controls);
+    expect(bytesAt(ulpdus, 0, 2)).toEqual('8140 c140 0143 4143 4141 c140 414a 4143'.split(' '));
   });
 
   it('a new MULPDU counts for the segments cut from then on [DDP-3-02, MPA-4.5-05]', () => {
@@ -267,8 +266,7 @@ describe('two streams', () => {
 
   it('both ends send at once, message by message [RDMAP-5.5-01, DDP-5.3-02]', () => {
     const pair = pairOf({ initiator: SMALL, responder: SMALL });
-    const source = pair.b.user.register(0x77, 4096);
-    source.set(pattern(4096));
+    pair.b.user.register(0x77, 4096).set(pattern(4096));
     const sink = pair.a.user.register(0x99, 4096);
     pair.a.user.postReceive(4096, 4);
     pair.b.user.postReceive(4096, 4);

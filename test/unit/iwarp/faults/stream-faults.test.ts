@@ -71,8 +71,7 @@ describe('an FPDU that leaves under a fault', () => {
   });
 
   it('corrupt-crc: does not apply without CRCs', () => {
-    const options = { crcEnabled: false };
-    const bytes = left({ kind: 'corrupt-crc' }, [SEND], options);
+    const bytes = left({ kind: 'corrupt-crc' }, [SEND], { crcEnabled: false });
     expect(bytes).toEqual(streamOf([SEND], false, false));
   });
 

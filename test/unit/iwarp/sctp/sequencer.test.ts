@@ -6,8 +6,7 @@ const BYTES = bytesOf('0102');
 
 describe('the order of DDP-SSNs', () => {
   it('starts at 0, and 65535 is followed by 0 [SCTP-6.1-01, SCTP-5.2.1-02]', () => {
-    const sequencer = new Sequencer();
-    expect(sequencer.take(0, 16, BYTES)).toBe('due');
+    expect(new Sequencer().take(0, 16, BYTES)).toBe('due');
     const late = new Sequencer(0xffff);
     expect(late.take(0, 16, BYTES)).toBe('held');
     expect(late.take(0xffff, 16, BYTES)).toBe('due');

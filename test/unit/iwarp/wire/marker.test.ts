@@ -54,8 +54,7 @@ describe('markers', () => {
     expect([0xfffffff4, 0, 0x1ec, 0x1f4].some(isMarker)).toBe(false);
     // An FPDU that begins four bytes after the first marker, and its marker at 0x1f0.
     const phase = markerPhase(0xfffffff4 - seqStart);
-    const bytes = marked(phase, 600);
-    expect(readUint16(bytes, 512 - phase + 2)).toBe(0x1fc);
+    expect(readUint16(marked(phase, 600), 512 - phase + 2)).toBe(0x1fc);
   });
 
   it('positions count from the first marker, not from multiples of 512 [MPA-4.3-08]', () => {

@@ -1,5 +1,5 @@
 /** Reasons of rdma_cm connections that are made wrongly, or fail. */
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { refusalLine } from '#contract/protocol/refusals';
 import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { ownAddress } from '#test/support/own-address';
@@ -14,11 +14,8 @@ const IDLE_QP = 0x11;
 let rig: RdmaCmRig;
 
 function open(...devices: readonly ('iwarp' | 'roce')[]): void {
-  const configs = devices.map((transport) => ({
-    name: `${transport}0`,
-    addresses: [ADDRESS],
-    transport,
-  }));
+  const addresses = [ADDRESS];
+  const configs = devices.map((transport) => ({ name: `${transport}0`, addresses, transport }));
   rig = new RdmaCmRig(new UverbsRig({ devices: configs }), ADDRESS);
 }
 
@@ -36,8 +33,9 @@ function qpn(): number {
 afterEach(() => rig.close());
 
 describe.each(['iwarp', 'roce'] as const)('on %s', (transport) => {
+  beforeEach(() => open(transport));
+
   it('a second connect of one id', () => {
-    open(transport);
     const { port } = rig.listener(1n);
     const active = rig.routed(2n, port);
     rig.must(cm.connect(active, connParam({ qpn: qpn() })));
@@ -46,7 +44,6 @@ describe.each(['iwarp', 'roce'] as const)('on %s', (transport) => {
   });
 
   it('a connect before the route is known', () => {
-    open(transport);
     const { port } = rig.listener(1n);
     const active = rig.create(2n);
     rig.must(cm.resolveAddr(active, ADDRESS, port));
@@ -57,10 +54,8 @@ describe.each(['iwarp', 'roce'] as const)('on %s', (transport) => {
   });
 
   it('a second accept of one request', async () => {
-    open(transport);
     const { port } = rig.listener(1n);
-    const active = rig.routed(2n, port);
-    rig.must(cm.connect(active, connParam({ qpn: qpn() })));
+    rig.must(cm.connect(rig.routed(2n, port), connParam({ qpn: qpn() })));
     const request = await rig.event();
     rig.must(cm.accept(request.id, 3n, connParam({ qpn: qpn() })));
     expect(rig.write(cm.accept(request.id, 3n, connParam({ qpn: qpn() })))).toBe(EINVAL);
@@ -70,10 +65,8 @@ describe.each(['iwarp', 'roce'] as const)('on %s', (transport) => {
   });
 
   it('an accept after the connection has ended', async () => {
-    open(transport);
     const { port } = rig.listener(1n);
-    const active = rig.routed(2n, port);
-    rig.must(cm.connect(active, connParam({ qpn: qpn() })));
+    rig.must(cm.connect(rig.routed(2n, port), connParam({ qpn: qpn() })));
     const request = await rig.event();
     rig.must(cm.reject(request.id, []));
     expect(rig.write(cm.accept(request.id, 3n, connParam({ qpn: qpn() })))).toBe(EINVAL);
@@ -83,7 +76,6 @@ describe.each(['iwarp', 'roce'] as const)('on %s', (transport) => {
   });
 
   it('a port without a listener', async () => {
-    open(transport);
     const port = rig.freePort();
     const active = rig.routed(2n, port);
     rig.must(cm.connect(active, connParam({ qpn: qpn() })));
@@ -94,7 +86,6 @@ describe.each(['iwarp', 'roce'] as const)('on %s', (transport) => {
   });
 
   it('no consequence of the end of the program', async () => {
-    open(transport);
     const active = rig.routed(2n, rig.freePort());
     rig.verbs.client.endingFiles = 1;
     rig.must(cm.connect(active, connParam({ qpn: qpn() })));
@@ -104,7 +95,6 @@ describe.each(['iwarp', 'roce'] as const)('on %s', (transport) => {
   });
 
   it('a port that an id has at every address', () => {
-    open(transport);
     const first = rig.create(1n);
     rig.must(cm.bind(first, '0.0.0.0', 0));
     const port = rig.must(cm.query(first, 0)).getUint16(18);

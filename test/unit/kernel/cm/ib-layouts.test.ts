@@ -108,13 +108,7 @@ describe('an event record', () => {
       'a connect request has the peer’s queue pair and all its parameters',
       'rping.srv',
       CMEventType.connectRequest,
-      {
-        ...connected,
-        privateData: new Uint8Array(56),
-        qpn: 0x39,
-        retryCount: 7,
-        rnrRetryCount: 7,
-      },
+      { ...connected, privateData: new Uint8Array(56), qpn: 0x39, retryCount: 7, rnrRetryCount: 7 },
     ],
     [
       'a connect response likewise',

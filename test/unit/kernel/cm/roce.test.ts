@@ -118,6 +118,14 @@ async function connected() {
   return { listener, port, active, passive: request.id, request, response, established };
 }
 
+/** Connects from queue pair 0x11 to a listener, which has the request. */
+async function asking(given: Partial<Parameters<typeof connParam>[0]> = {}) {
+  const { port } = rig.listener(1n);
+  const id = rig.routed(2n, port);
+  rig.must(cm.connect(id, connParam({ qpn: 0x11, ...given })));
+  return { id, request: await rig.event() };
+}
+
 describe('addresses', () => {
   it('are queried as addresses, as GIDs and as a path', () => {
     const id = rig.routed(1n, 7471);
@@ -309,10 +317,7 @@ describe('a connection', () => {
   });
 
   it('gives no right to read without resources for it', async () => {
-    const { port } = rig.listener(1n);
-    const active = rig.routed(2n, port);
-    rig.must(cm.connect(active, connParam({ qpn: 0x11, ird: 0, ord: 0 })));
-    const request = await rig.event();
+    const { id: active, request } = await asking({ ird: 0, ord: 0 });
     rig.must(cm.accept(request.id, 3n, connParam({ qpn: 0x12, ird: 0, ord: 0 })));
     await rig.event();
     expect(attributes(active, INIT)).toMatchObject({ access: 2 });
@@ -387,10 +392,7 @@ describe('a connection', () => {
   });
 
   it('is rejected with data, which is padded', async () => {
-    const { port } = rig.listener(1n);
-    const id = rig.routed(2n, port);
-    rig.must(cm.connect(id, connParam({ qpn: 0x11 })));
-    const request = await rig.event();
+    const { id, request } = await asking();
     expect(rig.write(cm.reject(request.id, [1], 5))).toBe(EINVAL);
     expect(rig.write(cm.reject(request.id, new Array<number>(149).fill(1)))).toBe(EINVAL);
     rig.must(cm.reject(request.id, [7, 8]));
@@ -422,10 +424,7 @@ describe('a connection', () => {
   });
 
   it('is rejected when the reply has too much private data [IBCM-REQ-04]', async () => {
-    const { port } = rig.listener(1n);
-    const id = rig.routed(2n, port);
-    rig.must(cm.connect(id, connParam({ qpn: 0x11 })));
-    const request = await rig.event();
+    const { id, request } = await asking();
     const data = new Array<number>(197).fill(1);
     expect(rig.write(cm.accept(request.id, 3n, connParam({ qpn: 0x12, data })))).toBe(EINVAL);
     expect(await rig.event()).toMatchObject({ id, type: REJECTED, status: 28 });
@@ -433,10 +432,8 @@ describe('a connection', () => {
   });
 
   it('cuts retry counts to three bits [IBV-ATTR-13]', async () => {
-    const { port } = rig.listener(1n);
-    const id = rig.routed(2n, port);
-    rig.must(cm.connect(id, connParam({ qpn: 0x11, retry: 8, rnr: 9, flow: true })));
-    expect(facts(await rig.event())).toMatchObject({ retry: 7, rnr: 7, flow: 1 });
+    const { request } = await asking({ retry: 8, rnr: 9, flow: true });
+    expect(facts(request)).toMatchObject({ retry: 7, rnr: 7, flow: 1 });
   });
 
   it('uses type of service and timeout of the options', async () => {
@@ -463,10 +460,7 @@ describe('a connection', () => {
   });
 
   it('is established once by NOTIFY before the RTU of the peer [IBCM-RTU-02, IBCM-RTU-04]', async () => {
-    const { port } = rig.listener(1n);
-    const active = rig.routed(2n, port);
-    rig.must(cm.connect(active, connParam({ qpn: 0x11 })));
-    const request = await rig.event();
+    const { id: active, request } = await asking();
     rig.must(cm.accept(request.id, 3n, connParam({ qpn: 0x12 })));
     await rig.event();
     expect(rig.write(cm.notify(request.id, 5))).toBe(EINVAL);
@@ -539,8 +533,7 @@ describe('a host of both wires', () => {
     const four = rig.create(3n, rig.file, space);
     rig.must(cm.bind(four, '0.0.0.0', port));
     rig.must(cm.listen(four));
-    const late = rig.routed(4n, port, rig.file, space);
-    rig.must(cm.connect(late, connParam({ qpn: 0x11 })));
+    rig.must(cm.connect(rig.routed(4n, port, rig.file, space), connParam({ qpn: 0x11 })));
     expect(await rig.event()).toMatchObject({ uid: 3n, type: CONNECT_REQUEST });
   });
 
@@ -645,8 +638,7 @@ describe('multicast', () => {
   });
 
   it('withdraws an unread event when it is left', () => {
-    const id = member();
-    rig.must(cm.joinMulticast(id, 5n, '239.1.1.1'));
+    rig.must(cm.joinMulticast(member(), 5n, '239.1.1.1'));
     expect(rig.must(cm.leaveMulticast(0)).getUint32(0, true)).toBe(0);
     expect(rig.poll()).toBeUndefined();
   });

@@ -19,17 +19,15 @@ beforeEach(() => {
 afterEach(() => rig.close());
 
 /** A file with its context. */
-function opened(): UverbsRig {
+function opened(): void {
   rig.must(commands.getContext());
-  return rig;
 }
 
 /** PD 0, CQ 1. */
-function withQueue(): UverbsRig {
+function withQueue(): void {
   opened();
   rig.create(commands.allocPD());
   rig.create(commands.createCQ(0x11n, 16));
-  return rig;
 }
 
 const qpOf = (rest: object = {}) => commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1, ...rest });
@@ -75,8 +73,9 @@ describe('GET_CONTEXT', () => {
 });
 
 describe('queries', () => {
+  beforeEach(opened);
+
   it('QUERY_DEVICE returns the limits of the device', () => {
-    opened();
     const guid = rig.file.device.info.nodeGuid;
     const expected = bytesOf(`
       0000010000000000 ${guid} ${guid} 0000000000800000 0010000000000000
@@ -87,7 +86,6 @@ describe('queries', () => {
   });
 
   it('EX_QUERY_DEVICE appends the fields that fit', () => {
-    opened();
     const { response: plainAnswer = new Uint8Array(0) } = rig.reply(commands.queryDevice());
     const { response = new Uint8Array(0) } = rig.reply(commands.extendedQueryDevice());
     expect(response.subarray(0, 176)).toEqual(plainAnswer);
@@ -100,14 +98,12 @@ describe('queries', () => {
   });
 
   it('EX_QUERY_DEVICE refuses unknown fields', () => {
-    opened();
     const asked = commands.extendedQueryDevice();
     asked[24] = 1;
     expect(rig.write(asked).status).toBe(EINVAL);
   });
 
   it('QUERY_PORT describes port 1 and no other', () => {
-    opened();
     expect(rig.reply(commands.queryPort()).response).toEqual(
       bytesOf('00000900 ffffff7f 00*8 01000000 00*6 04 05 05 00*5 01 01 05 02 00 00'),
     );
@@ -161,11 +157,12 @@ describe('handles', () => {
 });
 
 describe('REG_MR', () => {
+  beforeEach(withQueue);
+
   const bytes = new Uint8Array(8192);
   const start = addressOf(bytes);
 
   it('returns one number as lkey, rkey and STag', () => {
-    withQueue();
     const reply = rig.must(commands.regMR({ start, length: 100, pd: 0, access: 7 }));
     expect(reply.byteLength).toBe(20);
     expect(reply.getUint32(0, true)).toBe(2);
@@ -179,13 +176,11 @@ describe('REG_MR', () => {
   });
 
   it('uses the STag key of the provider', () => {
-    withQueue();
     const reply = rig.must(commands.regMR({ start, length: 1, pd: 0, access: 1, key: 0xab }));
     expect(reply.getUint32(12, true) & 0xff).toBe(0xab);
   });
 
   it('follows memory that its process moved, at unchanged addresses for peers', () => {
-    withQueue();
     const moved = new Uint8Array(100).fill(7);
     const handle = rig.create(commands.regMR({ start, length: 100, pd: 0, access: 1 }));
     const [region] = rig.file.table.ofKind('mr');
@@ -203,7 +198,6 @@ describe('REG_MR', () => {
   });
 
   it('honours hca_va, all 64 bits of it [DDP-4.2-07]', () => {
-    withQueue();
     const hcaVa = 0xffff_ffff_ffff_e000n + (start & 4095n);
     const handle = rig.create(commands.regMR({ start, length: 100, hcaVa, pd: 0, access: 1 }));
     const [region] = rig.file.table.ofKind('mr');
@@ -227,7 +221,6 @@ describe('REG_MR', () => {
     ['a CQ as PD', { pd: 1 }, EINVAL],
     ['an address beyond 53 bits', { start: 1n << 60n, hcaVa: 0n }, EINVAL],
   ])('%s', (_what, wrong, status) => {
-    withQueue();
     const asked = commands.regMR({ start, length: 100, pd: 0, access: 1, ...wrong });
     expect(rig.write(asked).status).toBe(status);
     expect(rig.client.ledger.count('mr')).toBe(0);
@@ -235,13 +228,11 @@ describe('REG_MR', () => {
   });
 
   it('keeps the three access rights that the provider supports', () => {
-    withQueue();
     rig.create(commands.regMR({ start, length: 100, pd: 0, access: 0xbf | (1 << 20) }));
     expect(rig.file.table.ofKind('mr')[0]?.mr.access).toBe(7);
   });
 
   it('refuses a caller other than the connection’s process', () => {
-    withQueue();
     const payload = commands.regMR({ start, length: 100, pd: 0, access: 1 });
     const caller = { credentials: SELF, ownPid: false, isOpener: true };
     expect(() => rig.file.execute(request(ShimOp.write, { payload }), caller)).toThrow(
@@ -251,8 +242,9 @@ describe('REG_MR', () => {
 });
 
 describe('completion queues and channels', () => {
+  beforeEach(opened);
+
   it('CREATE_CQ rounds up and returns both sizes and a key', () => {
-    opened();
     expect(rig.write(commands.createCQ(0x11n, 5))).toEqual({
       status: 0,
       response: '00000000 08000000 00000000 08000000 00000a0000000000'.replaceAll(' ', ''),
@@ -269,13 +261,11 @@ describe('completion queues and channels', () => {
     ['a vector that does not exist', commands.createCQ(0n, 1, -1, 1), EINVAL],
     ['a channel that does not exist', commands.createCQ(0n, 1, 4711), EBADF],
   ])('CREATE_CQ with %s', (_what, asked, status) => {
-    opened();
     expect(rig.write(asked).status).toBe(status);
     expect(rig.client.ledger.held('sharedBytes')).toBe(0);
   });
 
   it('CREATE_COMP_CHANNEL grants a descriptor; a closed one is EBADF', () => {
-    opened();
     const reply = rig.reply(commands.createCompChannel());
     const [channel] = rig.file.channels.values();
     expect(reply).toMatchObject({
@@ -292,8 +282,9 @@ describe('completion queues and channels', () => {
 });
 
 describe('shared receive queues', () => {
+  beforeEach(opened);
+
   it('CREATE_SRQ echoes the sizes and rounds the ring up', () => {
-    opened();
     rig.create(commands.allocPD());
     expect(rig.write(commands.createSRQ(9n, 0, 5, 2, 3)).response).toBe(
       '01000000 05000000 02000000 01000000 08000000 00000000 00000a0000000000'.replaceAll(' ', ''),
@@ -311,16 +302,15 @@ describe('shared receive queues', () => {
     ['disarming', (srq) => commands.modifySRQ(srq, 2, 0), 0],
     ['nothing', (srq) => commands.modifySRQ(srq, 0, 99), 0],
   ])('%s', (_what, asked, status) => {
-    opened();
     rig.create(commands.allocPD());
-    const srq = rig.create(commands.createSRQ(0n, 0, 5));
-    expect(rig.write(asked(srq)).status).toBe(status);
+    expect(rig.write(asked(rig.create(commands.createSRQ(0n, 0, 5)))).status).toBe(status);
   });
 });
 
 describe('queue pairs', () => {
+  beforeEach(withQueue);
+
   it('CREATE_QP echoes the sizes, and rounds the rings up', () => {
-    withQueue();
     const reply = rig.write(qpOf({ sendWr: 5, recvWr: 3, sendSge: 2, recvSge: 1, inline: 16 }));
     const qpn = rig.file.table.ofKind('qp')[0]?.qp.qpn ?? 0;
     const sends = RINGS.first + RINGS.step;
@@ -335,20 +325,16 @@ describe('queue pairs', () => {
   });
 
   it('has one receive entry when the program requests none: an empty ring cannot be mapped', () => {
-    withQueue();
     expect(rig.must(qpOf({ recvWr: 0 })).getUint32(40, true)).toBe(1);
   });
 
   it('has one send entry when the program only receives', () => {
-    withQueue();
     expect(rig.must(qpOf({ sendWr: 0 })).getUint32(36, true)).toBe(1);
   });
 
   it('has no receive ring with a shared queue', () => {
-    withQueue();
     const srq = rig.create(commands.createSRQ(0n, 0, 4));
-    const reply = rig.must(qpOf({ srq }));
-    expect(reply.getBigUint64(56, true)).toBe(0n);
+    expect(rig.must(qpOf({ srq })).getBigUint64(56, true)).toBe(0n);
     expect(rig.file.table.ofKind('qp')[0]?.receiveRing).toBeUndefined();
     // Its fields for one are ignored.
     const anything = rig.must(qpOf({ srq, recvWr: 0xffff_ffff, recvSge: 1000 }));
@@ -366,7 +352,6 @@ describe('queue pairs', () => {
     ['too much inline', { inline: 81 }, EINVAL],
     ['an unknown CQ', { sendCQ: 8 }, ENOENT],
   ])('CREATE_QP with %s', (_what, wrong, status) => {
-    withQueue();
     const before = rig.client.ledger.held('sharedBytes');
     expect(rig.write(qpOf(wrong)).status).toBe(status);
     expect(rig.client.ledger.held('sharedBytes')).toBe(before);
@@ -374,7 +359,6 @@ describe('queue pairs', () => {
   });
 
   it('QUERY_QP returns the true state and sizes', () => {
-    withQueue();
     const qp = rig.create(qpOf({ sigAll: true }));
     rig.must(commands.modifyQP(qp, 1 | 8, { state: 1, access: 6 }));
     const reply = rig.must(commands.queryQP(qp));
@@ -386,7 +370,6 @@ describe('queue pairs', () => {
   });
 
   it('QUERY_QP of a new queue pair returns INIT, as an RNIC does', () => {
-    withQueue();
     const reply = rig.must(commands.queryQP(rig.create(qpOf())));
     expect([108, 109].map((at) => reply.getUint8(at))).toEqual([1, 1]);
   });
@@ -405,13 +388,10 @@ describe('queue pairs', () => {
     ['SQE', 1, { state: 5 }, 0],
     ['ERR', 1, { state: 6 }, 0],
   ])('MODIFY_QP of an idle one: %s', (_what, mask, to, status) => {
-    withQueue();
-    const qp = rig.create(qpOf());
-    expect(rig.write(commands.modifyQP(qp, mask, to)).status).toBe(status);
+    expect(rig.write(commands.modifyQP(rig.create(qpOf()), mask, to)).status).toBe(status);
   });
 
   it('steps through the idle states, and cannot leave ERR', () => {
-    withQueue();
     const qp = rig.create(qpOf());
     const states = [1, 1, 2, 4, 5, 0, 2, 6, 0, 1, 2, 3, 4, 5, 6].map((state) => {
       expect(rig.write(commands.modifyQP(qp, 1, { state })).status).toBe(0);
@@ -421,7 +401,6 @@ describe('queue pairs', () => {
   });
 
   it('POST_SEND before the connection: ENOTCONN; with work requests: EINVAL', () => {
-    withQueue();
     const qp = rig.create(qpOf());
     expect(rig.write(commands.postSend(qp)).status).toBe(ENOTCONN);
     expect(rig.execute(request(ShimOp.doorbell, { argument: qp })).status).toBe(ENOTCONN);
@@ -434,7 +413,6 @@ describe('queue pairs', () => {
   });
 
   it('POST_SEND and doorbells of a child of the opener: EACCES; other commands are served', () => {
-    withQueue();
     const qp = rig.create(qpOf());
     rig.must(commands.modifyQP(qp, 1, { state: 6 }));
     const child = { credentials: SELF, ownPid: true, isOpener: false };

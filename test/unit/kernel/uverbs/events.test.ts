@@ -5,7 +5,6 @@ import type { HostCmEvent } from '#daemon/host/host-id';
 import type { EventPath } from '#daemon/kernel/event-queue';
 import type { KernelReply } from '#daemon/kernel/kernel-file';
 import { ReplyFlag, RequestFlag, ShimOp } from '#daemon/kernel/shim-protocol';
-import type { SharedMemory } from '#native-bridge/libc/shared-memory';
 import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { hexOf } from '#test/support/hex';
 import { until } from '#test/support/patience';
@@ -16,24 +15,8 @@ const { EAGAIN, EBADF } = NEGATIVE_ERRNO;
 const DEVICE_INDEX = 0;
 /** VALID, INLINE, SIGNALLED */
 const INLINE_SEND = 1 | 2 | 4;
-const parameters = {
-  privateData: new Uint8Array(0),
-  initiatorDepth: 1,
-  responderResources: 1,
-  wire: undefined,
-};
-
-/** One end: PD, channel, CQ with its ring, QP with its rings. */
-interface End {
-  readonly pd: number;
-  readonly channel: number;
-  readonly cq: number;
-  readonly cqRing: SharedMemory;
-  readonly qp: number;
-  readonly qpn: number;
-  readonly sqRing: SharedMemory;
-  readonly rqRing: SharedMemory;
-}
+const DEPTHS = { initiatorDepth: 1, responderResources: 1 };
+const parameters = { privateData: new Uint8Array(0), ...DEPTHS, wire: undefined };
 
 let rig: UverbsRig;
 
@@ -44,7 +27,10 @@ beforeEach(() => {
 
 afterEach(() => rig.close());
 
-function makeEnd(user: bigint): End {
+type End = ReturnType<typeof makeEnd>;
+
+/** One end: PD, channel, CQ with its ring, QP with its rings. */
+function makeEnd(user: bigint) {
   const pd = rig.create(commands.allocPD());
   rig.must(commands.createCompChannel());
   const channel = [...rig.file.channels.keys()].at(-1) ?? 0;
@@ -113,6 +99,12 @@ async function connect(active: End, passive: End): Promise<void> {
   });
 }
 
+async function connectedEnds(): Promise<[active: End, passive: End]> {
+  const [active, passive] = [makeEnd(0x100n), makeEnd(0x200n)];
+  await connect(active, passive);
+  return [active, passive];
+}
+
 /** Posts `text` inline into slot `slot` of the send ring. */
 function postSend({ sqRing }: End, slot: number, text: string, flags = INLINE_SEND): void {
   const at = slot * 120;
@@ -149,9 +141,13 @@ function completion({ cqRing }: End, slot: number) {
   return [fields.getUint8(9), fields.getUint16(10, true), fields.getUint32(12, true)];
 }
 
+const stateOf = ({ qp }: End): QPState => rig.must(commands.queryQP(qp)).getUint8(108);
+
 function pop(number: number): KernelReply {
   return rig.execute(request(ShimOp.pop, { argument: number }));
 }
+
+const responseOf = ({ response }: KernelReply): string => hexOf(response ?? new Uint8Array(0));
 
 function doorbell(end: End, flags = 0): number {
   return rig.execute(request(ShimOp.doorbell, { argument: end.qp, flags })).status;
@@ -184,7 +180,7 @@ describe('queues between a program and the device', () => {
     expect(new TextDecoder().decode(memory.subarray(0, 4))).toBe('ring');
     expect(completion(active, 0)).toEqual([3, 0, 4]);
     const event = pop(passive.channel);
-    expect(hexOf(event.response ?? new Uint8Array(0))).toBe(le(0x200, 8));
+    expect(responseOf(event)).toBe(le(0x200, 8));
     expect(event.flags).toBe(ReplyFlag.takeByte);
     expect(pop(passive.channel).status).toBe(EAGAIN);
     expect(pop(active.channel).status).toBe(EAGAIN);
@@ -202,12 +198,11 @@ describe('queues between a program and the device', () => {
     expect(state[4096 - 8]).toBe(1);
     await until('a completion', () => completion(passive, 0) !== undefined);
     expect(completion(passive, 0)).toEqual([8, 0, 5]);
-    expect(rig.must(commands.queryQP(active.qp)).getUint8(108)).toBe(QPState.RTS);
+    expect(stateOf(active)).toBe(QPState.RTS);
   });
 
   it('work posted to a queue pair in error is flushed', async () => {
-    const [active, passive] = [makeEnd(0x100n), makeEnd(0x200n)];
-    await connect(active, passive);
+    const [active] = await connectedEnds();
     rig.must(commands.modifyQP(active.qp, 1, { state: QPState.ERR }));
     postSend(active, 0, 'late');
     expect(doorbell(active)).toBe(0);
@@ -217,29 +212,23 @@ describe('queues between a program and the device', () => {
   it.each([QPState.RESET, QPState.INIT, QPState.RTR, QPState.RTS])(
     'MODIFY_QP to state %i does nothing to a connected one',
     async (state) => {
-      const [active, passive] = [makeEnd(0x100n), makeEnd(0x200n)];
-      await connect(active, passive);
+      const [active] = await connectedEnds();
       expect(rig.write(commands.modifyQP(active.qp, 1, { state })).status).toBe(0);
-      expect(rig.must(commands.queryQP(active.qp)).getUint8(108)).toBe(QPState.RTS);
+      expect(stateOf(active)).toBe(QPState.RTS);
     },
   );
 
   it('MODIFY_QP to SQD closes the connection of a connected one', async () => {
-    const [active, passive] = [makeEnd(0x100n), makeEnd(0x200n)];
-    await connect(active, passive);
+    const [active, passive] = await connectedEnds();
     rig.must(commands.modifyQP(active.qp, 1, { state: QPState.SQD }));
-    await until(
-      'the error state',
-      () => rig.must(commands.queryQP(active.qp)).getUint8(108) === QPState.ERR,
-    );
-    expect(rig.must(commands.queryQP(passive.qp)).getUint8(108)).toBe(QPState.ERR);
+    await until('the error state', () => stateOf(active) === QPState.ERR);
+    expect(stateOf(passive)).toBe(QPState.ERR);
   });
 });
 
 describe('the response to a destroy', () => {
   it('counts the events that were read, and removes those that were not', async () => {
-    const [active, passive] = [makeEnd(0x100n), makeEnd(0x200n)];
-    await connect(active, passive);
+    const [active] = await connectedEnds();
     const descriptor = watch(active.channel);
     for (const slot of [0, 1]) {
       arm(active);
@@ -251,14 +240,13 @@ describe('the response to a destroy', () => {
     expect(pop(active.channel)).toMatchObject({ status: 0, flags: 0 });
     rig.must(commands.destroyQP(active.qp));
     const destroyed = rig.reply(commands.destroyCQ(active.cq));
-    expect(hexOf(destroyed.response ?? new Uint8Array(0))).toBe(le(1) + le(0));
+    expect(responseOf(destroyed)).toBe(le(1) + le(0));
     expect(destroyed.purged).toEqual([active.channel]);
     expect(pop(active.channel).status).toBe(EAGAIN);
   });
 
   it('asynchronous events of a queue pair are counted, or removed with it', async () => {
-    const [active, passive] = [makeEnd(0x100n), makeEnd(0x200n)];
-    await connect(active, passive);
+    const [active, passive] = await connectedEnds();
     const { number } = rig.file.asyncQueue;
     const descriptor = watch(number);
     // A send from unregistered memory.
@@ -275,24 +263,23 @@ describe('the response to a destroy', () => {
     expect(descriptor.bytes).toBe(2);
     const event = pop(number);
     expect(event.flags).toBe(ReplyFlag.takeByte);
-    expect(hexOf(event.response ?? new Uint8Array(0))).toBe(le(0x101, 8) + le(1) + le(0));
+    expect(responseOf(event)).toBe(le(0x101, 8) + le(1) + le(0));
     expect(rig.write(commands.destroyQP(active.qp)).response).toBe(le(1));
     const other = rig.reply(commands.destroyQP(passive.qp));
-    expect(hexOf(other.response ?? new Uint8Array(0))).toBe(le(0));
+    expect(responseOf(other)).toBe(le(0));
     expect(other.purged).toEqual([number]);
     expect(pop(number).status).toBe(EAGAIN);
   });
 
   it('a lost completion raises CQ_ERR with the name of the queue', async () => {
-    const [active, passive] = [makeEnd(0x100n), makeEnd(0x200n)];
-    await connect(active, passive);
+    const [active] = await connectedEnds();
     rig.must(commands.modifyQP(active.qp, 1, { state: QPState.ERR }));
     for (let slot = 0; slot < 9; slot++) {
       postSend(active, slot % 4, 'x');
       doorbell(active);
     }
     const event = pop(rig.file.asyncQueue.number);
-    expect(hexOf(event.response ?? new Uint8Array(0))).toBe(le(0x100, 8) + le(0) + le(0));
+    expect(responseOf(event)).toBe(le(0x100, 8) + le(0) + le(0));
     rig.must(commands.destroyQP(active.qp));
     expect(rig.write(commands.destroyCQ(active.cq)).response).toBe(le(0) + le(1));
   });

@@ -43,8 +43,7 @@ describe('a completion queue', () => {
   it('is made by the recorded command: 20 entries become 31, and the ring is ready to be read', () => {
     rig.create(commands.allocPD());
     const reply = rig.must(recordedRequest('CREATE_CQ'));
-    const expected = bytesOf(recordedCommand('CREATE_CQ').response);
-    expect(reply.byteLength).toBe(expected.length);
+    expect(reply.byteLength).toBe(bytesOf(recordedCommand('CREATE_CQ').response).length);
     expect([reply.getUint32(0, true), reply.getUint32(4, true)]).toEqual([1, 31]);
     expect(reply.getBigUint64(8, true)).toBe(BigInt(RINGS.first));
     const size = reply.getUint32(16, true);
@@ -60,8 +59,7 @@ describe('a completion queue', () => {
 
   it('is resized to a new ring, after the others, and the old one is unmapped', () => {
     withCQ();
-    const resize = recordedRequest('RESIZE_CQ', [16, 1], [20, 100]);
-    const reply = rig.must(resize);
+    const reply = rig.must(recordedRequest('RESIZE_CQ', [16, 1], [20, 100]));
     expect([reply.byteLength, reply.getUint32(0, true)]).toEqual([24, 127]);
     const offset = Number(reply.getBigUint64(8, true));
     expect(offset).toBeGreaterThan(RINGS.first);
@@ -100,8 +98,7 @@ describe('a completion queue', () => {
 describe('a queue pair', () => {
   it('is made by the recorded command, with the requested sizes', () => {
     withCQ();
-    const request = recordedRequest('CREATE_QP', [28, 1], [32, 1]);
-    const reply = rig.must(request);
+    const reply = rig.must(recordedRequest('CREATE_QP', [28, 1], [32, 1]));
     const expected = bytesOf(recordedCommand('CREATE_QP').response);
     expect(reply.byteLength).toBe(expected.length);
     const words = (bytes: DataView) =>
@@ -118,8 +115,7 @@ describe('a queue pair', () => {
 
   it('is made by the recorded extended command, with a response of matching length', () => {
     withCQ();
-    const request = recordedRequest('EX_CREATE_QP', [32, 0], [36, 1], [40, 1]);
-    const reply = rig.must(request);
+    const reply = rig.must(recordedRequest('EX_CREATE_QP', [32, 0], [36, 1], [40, 1]));
     const expected = new DataView(bytesOf(recordedCommand('EX_CREATE_QP').response).buffer);
     expect(reply.byteLength).toBe(expected.byteLength);
     for (const at of [8, 12, 16, 20, 24, 28, 32, 36]) {
@@ -178,8 +174,7 @@ describe('a queue pair', () => {
     withCQ();
     const qp = rig.create(commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1 }));
     rig.must(commands.modifyQP(qp, 0x39, { state: 1, port: 1 }));
-    const request = recordedRequest('MODIFY_QP', [72, qp]);
-    expect(request.length).toBe(120);
+    expect(recordedRequest('MODIFY_QP', [72, qp]).length).toBe(120);
     const refused = bytesOf(recordedRefusal());
     new DataView(refused.buffer).setUint32(72, qp, true);
     expect(rig.write(refused).status).toBe(EINVAL);
@@ -199,8 +194,7 @@ describe('a shared receive queue', () => {
   it('is made by the recorded command', () => {
     rig.create(commands.allocPD());
     const reply = rig.must(recordedRequest('CREATE_SRQ'));
-    const expected = bytesOf(recordedCommand('CREATE_SRQ').response);
-    expect(reply.byteLength).toBe(expected.length);
+    expect(reply.byteLength).toBe(bytesOf(recordedCommand('CREATE_SRQ').response).length);
     expect([4, 8, 12].map((at) => reply.getUint32(at, true))).toEqual([500, 1, 0]);
     expect(reply.getBigUint64(16, true)).toBe(BigInt(RINGS.first));
     expect(reply.getUint32(24, true)).toBe(0x9000);
@@ -212,8 +206,7 @@ describe('a shared receive queue', () => {
     rig.create(commands.allocPD());
     const srq = rig.create(createSRQ(7, 0));
     expect(rig.write(querySRQ(srq)).response).toBe(le(7) + le(1) + le(0) + le(0));
-    const request = recordedRequest('MODIFY_SRQ', [8, srq]);
-    const reply = rig.must(request);
+    const reply = rig.must(recordedRequest('MODIFY_SRQ', [8, srq]));
     expect(reply.byteLength).toBe(16);
     const offset = Number(reply.getBigUint64(0, true));
     expect(header(offset, reply.getUint32(8, true))).toEqual([6, 31, 0, 0]);

@@ -1,9 +1,10 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { Access } from '#contract/verbs/enums';
 import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { atomicAccess, hi, lo, NicRig } from '#test/support/nic-rig';
 import { MEMORY_ADDRESS } from '#test/support/test-memory';
 
+const { localWrite, remoteAtomic, remoteRead, remoteWrite, zeroBased } = Access;
 const ONES = (1n << 64n) - 1n;
 
 interface Operation {
@@ -15,9 +16,14 @@ interface Operation {
   readonly compareMask?: bigint;
 }
 
+let rig: NicRig;
+
+beforeEach(() => {
+  rig = new NicRig();
+});
+
 /** Performs one atomic at offset 8 of the rig's memory: returns its result and the memory. */
 function perform(fields: Operation): [bigint, bigint] {
-  const rig = new NicRig();
   const view = new DataView(rig.memory.buffer);
   view.setBigUint64(8, fields.original, true);
   const access = atomicAccess({
@@ -69,7 +75,6 @@ describe('FetchAdd', () => {
   });
 
   it('counts in the byte order of the memory [RDMAPX-5.1.1-05]', () => {
-    const rig = new NicRig();
     rig.memory.set([0xff], 8);
     const access = atomicAccess({ stag: rig.mr.rkey, toLo: MEMORY_ADDRESS + 8, operandLo: 1 });
     rig.qp.executeAtomic(access);
@@ -107,11 +112,10 @@ describe('CmpSwap', () => {
 });
 
 describe('an atomic requires', () => {
-  const at = (rig: NicRig, stag: number, to: number): AccessRefusal =>
+  const at = (stag: number, to: number): AccessRefusal =>
     rig.qp.executeAtomic(atomicAccess({ stag, toLo: to, operandLo: 1 }));
 
   it('an aligned word, else nothing changes [RDMAPX-5.1.1-04, RDMAPX-5.1.2-03, RDMAPX-8.2-02]', () => {
-    const rig = new NicRig();
     for (const operation of [0, 2]) {
       const access = atomicAccess({
         operation,
@@ -126,31 +130,23 @@ describe('an atomic requires', () => {
   });
 
   it('alignment in memory, whatever the TO [RDMAPX-5.2.1-05]', () => {
-    const rig = new NicRig();
-    const mr = rig.register(rig.pd, {
-      access: Access.localWrite | Access.remoteAtomic | Access.zeroBased,
-      offset: 4,
-    });
-    expect(at(rig, mr.rkey, 4)).toBe(AccessRefusal.none);
-    expect(at(rig, mr.rkey, 0)).toBe(AccessRefusal.misaligned);
+    const mr = rig.register(rig.pd, { access: localWrite | remoteAtomic | zeroBased, offset: 4 });
+    expect(at(mr.rkey, 4)).toBe(AccessRefusal.none);
+    expect(at(mr.rkey, 0)).toBe(AccessRefusal.misaligned);
     expect(rig.memory[8]).toBe(1);
   });
 
   it('the right, the domain, the bounds and the STag [RDMAPX-8.2-03]', () => {
-    const rig = new NicRig();
-    const noAtomic = rig.register(rig.pd, {
-      access: Access.localWrite | Access.remoteWrite | Access.remoteRead,
-    });
+    const noAtomic = rig.register(rig.pd, { access: localWrite | remoteWrite | remoteRead });
     const foreign = rig.register(rig.nic.allocPD());
-    expect(at(rig, noAtomic.rkey, MEMORY_ADDRESS)).toBe(AccessRefusal.access);
-    expect(at(rig, foreign.rkey, MEMORY_ADDRESS)).toBe(AccessRefusal.stagNotAssociated);
-    expect(at(rig, rig.mr.rkey, MEMORY_ADDRESS + 4096 - 4)).toBe(AccessRefusal.bounds);
-    expect(at(rig, rig.mr.rkey, MEMORY_ADDRESS + 4096 - 8)).toBe(AccessRefusal.none);
-    expect(at(rig, 0xdeadbeef, MEMORY_ADDRESS)).toBe(AccessRefusal.stagInvalid);
+    expect(at(noAtomic.rkey, MEMORY_ADDRESS)).toBe(AccessRefusal.access);
+    expect(at(foreign.rkey, MEMORY_ADDRESS)).toBe(AccessRefusal.stagNotAssociated);
+    expect(at(rig.mr.rkey, MEMORY_ADDRESS + 4096 - 4)).toBe(AccessRefusal.bounds);
+    expect(at(rig.mr.rkey, MEMORY_ADDRESS + 4096 - 8)).toBe(AccessRefusal.none);
+    expect(at(0xdeadbeef, MEMORY_ADDRESS)).toBe(AccessRefusal.stagInvalid);
   });
 
   it('many streams through several STags lose no addition [RDMAPX-5-01, RDMAPX-5.3-01]', () => {
-    const rig = new NicRig();
     const other = rig.register(rig.pd);
     const qps = [rig.qp, rig.connectedQP(rig.pd), rig.connectedQP(rig.pd)];
     const seen = new Set<number>();
@@ -166,7 +162,6 @@ describe('an atomic requires', () => {
   });
 
   it('refuses an operation code that is not assigned', () => {
-    const rig = new NicRig();
     const access = atomicAccess({ operation: 1, stag: rig.mr.rkey, toLo: MEMORY_ADDRESS });
     expect(rig.qp.executeAtomic(access)).toBe(AccessRefusal.access);
   });

@@ -6,6 +6,7 @@ import { AccessRefusal } from '#daemon/rnic/wire-port';
 import { hi, lo, NicRig } from '#test/support/nic-rig';
 import { MEMORY_ADDRESS, SlowBacking } from '#test/support/test-memory';
 
+const { localWrite, none, remoteAtomic, remoteRead, remoteWrite, zeroBased } = Access;
 const START = BigInt(MEMORY_ADDRESS);
 
 /** Reads source bytes as a peer does. */
@@ -36,7 +37,7 @@ describe('registration', () => {
     lengthBytes: 64,
     address: 0x1000,
     iova: 0x1000,
-    access: Access.none,
+    access: none,
     key: undefined,
     ...fields,
   });
@@ -60,16 +61,13 @@ describe('registration', () => {
     ['EINVAL', 'a remote address below 0', { iova: -1n }],
     ['EINVAL', 'a remote address that is no number', { iova: Number.NaN }],
     ['EINVAL', 'unknown rights', { access: 64 }],
-    ['EINVAL', 'remote write without local write', { access: Access.remoteWrite }],
-    ['EINVAL', 'remote atomic without local write', { access: Access.remoteAtomic }],
+    ['EINVAL', 'remote write without local write', { access: remoteWrite }],
+    ['EINVAL', 'remote atomic without local write', { access: remoteAtomic }],
     ['EINVAL', 'a key of 9 bits', { key: 256 }],
     [
       'EOPNOTSUPP',
       'atomics on memory that has to be fetched',
-      {
-        access: Access.remoteAtomic | Access.localWrite,
-        backing: new SlowBacking(new Uint8Array(64)),
-      },
+      { access: remoteAtomic | localWrite, backing: new SlowBacking(new Uint8Array(64)) },
     ],
   ];
   for (const [code, what, fields] of refused) {
@@ -100,15 +98,11 @@ describe('registration', () => {
 describe('remote access', () => {
   it('has each right separately [SEC-2.2.2-01, SEC-6.3.5-01, RDMAP-3.2-06]', () => {
     const rights = [
-      [Access.none, AccessRefusal.stagInvalid, AccessRefusal.stagInvalid],
-      [Access.remoteRead, AccessRefusal.access, AccessRefusal.none],
-      [Access.localWrite | Access.remoteWrite, AccessRefusal.none, AccessRefusal.access],
-      [
-        Access.localWrite | Access.remoteWrite | Access.remoteRead,
-        AccessRefusal.none,
-        AccessRefusal.none,
-      ],
-      [Access.localWrite | Access.remoteAtomic, AccessRefusal.access, AccessRefusal.access],
+      [none, AccessRefusal.stagInvalid, AccessRefusal.stagInvalid],
+      [remoteRead, AccessRefusal.access, AccessRefusal.none],
+      [localWrite | remoteWrite, AccessRefusal.none, AccessRefusal.access],
+      [localWrite | remoteWrite | remoteRead, AccessRefusal.none, AccessRefusal.none],
+      [localWrite | remoteAtomic, AccessRefusal.access, AccessRefusal.access],
     ] as const;
     for (const [access, write, source] of rights) {
       const { rkey } = rig.register(rig.pd, { access });
@@ -118,13 +112,13 @@ describe('remote access', () => {
   });
 
   it('a Write without the right places nothing [DDP-7.1-11]', () => {
-    const { rkey } = rig.register(rig.pd, { access: Access.remoteRead | Access.localWrite });
+    const { rkey } = rig.register(rig.pd, { access: remoteRead | localWrite });
     expect(rig.write(rkey, START, [1, 2, 3])).toBe(AccessRefusal.access);
     expect(rig.memory.every((byte) => byte === 0)).toBe(true);
   });
 
   it('a Read of memory without remote read is refused [RDMAP-4.8-17]', () => {
-    const { rkey } = rig.register(rig.pd, { access: Access.localWrite | Access.remoteWrite });
+    const { rkey } = rig.register(rig.pd, { access: localWrite | remoteWrite });
     expect(read(rig, rkey, START, 4)).toBe(AccessRefusal.access);
   });
 
@@ -236,8 +230,8 @@ describe('remote access', () => {
   });
 
   it('counts from 0 in a zero-based region, and from its own address in another', () => {
-    const access = Access.localWrite | Access.remoteWrite;
-    const zero = rig.register(rig.pd, { access: access | Access.zeroBased, offset: 8 });
+    const access = localWrite | remoteWrite;
+    const zero = rig.register(rig.pd, { access: access | zeroBased, offset: 8 });
     const far = rig.register(rig.pd, { access, offset: 16, iova: 0x1f_ffff_0000_0000 });
     expect(zero.iova).toBe(0n);
     expect(rig.write(zero.rkey, 0n, [1])).toBe(AccessRefusal.none);

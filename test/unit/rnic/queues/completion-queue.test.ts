@@ -1,21 +1,21 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQE_BYTES, CQEStatus, Notify, SQOpcode } from '#contract/protocol/queue-layout';
 import { AsyncEventType, QPState } from '#contract/verbs/enums';
 import { NicRig } from '#test/support/nic-rig';
+import { expectOutcome } from '#test/support/outcomes';
 
 const PLAIN = { solicited: false };
 const SOLICITED = { solicited: true };
 
-/** A rig with eight receives posted. */
-function receiver(): NicRig {
-  const rig = new NicRig();
+let rig: NicRig;
+
+beforeEach(() => {
+  rig = new NicRig();
   for (let wrId = 0; wrId < 8; wrId += 1) rig.receives.post(wrId, [rig.piece(0, 8)]);
-  return rig;
-}
+});
 
 describe('notification', () => {
   it('fires once for each arming, at the next completion', () => {
-    const rig = receiver();
     rig.receive([1], PLAIN);
     rig.recvCompletions.arm(Notify.solicited | Notify.any);
     // Earlier completions do not fire the queue.
@@ -28,7 +28,6 @@ describe('notification', () => {
   });
 
   it('armed for solicited events it ignores plain Sends [RDMAP-5.3-06]', () => {
-    const rig = receiver();
     rig.recvCompletions.arm(Notify.solicited);
     rig.receive([1], PLAIN);
     expect(rig.effects()).toEqual([]);
@@ -37,15 +36,13 @@ describe('notification', () => {
   });
 
   it('armed for solicited events it fires for every failure', () => {
-    const rig = receiver();
     rig.recvCompletions.arm(Notify.solicited);
     rig.receive(new Array<number>(9).fill(1), PLAIN);
     expect(rig.effects()).toMatchObject([{ type: 'failed' }, { type: 'completion' }]);
-    expect(rig.recvCompletions.outcome()).toEqual([[0, CQEStatus.locLenErr]]);
+    expectOutcome(rig.recvCompletions, [0, CQEStatus.locLenErr]);
   });
 
   it('stores 0 before it fires, so that a consumer can arm again at once', () => {
-    const rig = receiver();
     rig.recvCompletions.arm(Notify.any);
     rig.receive([1]);
     rig.recvCompletions.arm(Notify.any);
@@ -54,7 +51,6 @@ describe('notification', () => {
   });
 
   it('accepts anything a client writes into the notify word', () => {
-    const rig = receiver();
     rig.recvCompletions.arm(-4);
     rig.receive([1], SOLICITED);
     expect(rig.effects()).toEqual([]);
@@ -69,7 +65,7 @@ describe('the ring', () => {
     const rig = new NicRig({ cqe: 4 });
     for (let round = 0; round < 10; round += 1) {
       rig.send({ opcode: SQOpcode.send, wrId: round });
-      expect(rig.sendCompletions.outcome()).toEqual([[round, 0]]);
+      expectOutcome(rig.sendCompletions, [round, 0]);
     }
   });
 
@@ -92,28 +88,22 @@ describe('the ring', () => {
     ]);
     expect(rig.sendCQ.lost).toBe(3);
     expect(rig.qp.state).toBe(QPState.RTS);
-    expect(rig.sendCompletions.outcome()).toEqual([
-      [0, 0],
-      [1, 0],
-    ]);
+    expectOutcome(rig.sendCompletions, [0, 0], [1, 0]);
     rig.receives.post(9, [rig.piece(0, 1)]);
     rig.receive([1]);
-    expect(rig.recvCompletions.outcome()).toEqual([[9, 0]]);
+    expectOutcome(rig.recvCompletions, [9, 0]);
     for (let wrId = 5; wrId < 8; wrId += 1) rig.send({ opcode: SQOpcode.send, wrId });
     expect(rig.asyncEvents()).toEqual([AsyncEventType.cqErr]);
   });
 
   it('carries a 64-bit work request id unchanged', () => {
-    const rig = new NicRig();
     rig.sends.post({ opcode: SQOpcode.send });
     rig.sends.view.setBigUint64(0, 0xfedc_ba98_7654_3210n, true);
     rig.qp.doorbell(0);
-    const view = new DataView(rig.sendCQ.ring.buffer);
-    expect(view.getBigUint64(0, true)).toBe(0xfedc_ba98_7654_3210n);
+    expect(new DataView(rig.sendCQ.ring.buffer).getBigUint64(0, true)).toBe(0xfedc_ba98_7654_3210n);
   });
 
   it('cannot be closed while QPs use it; afterwards it reports nothing', () => {
-    const rig = receiver();
     expect(() => rig.recvCQ.close()).toThrow(expect.objectContaining({ code: 'EBUSY' }));
     rig.recvCompletions.arm(Notify.any);
     rig.qp.close(0);

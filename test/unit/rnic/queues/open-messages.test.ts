@@ -1,35 +1,39 @@
 /** Several messages of one send queue at once, as a wire that retransmits needs them. */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPState } from '#contract/verbs/enums';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import { AccessRefusal, MessageFailure, OutboundMessage } from '#daemon/rnic/wire-port';
 import { NicRig } from '#test/support/nic-rig';
+import { expectOutcome } from '#test/support/outcomes';
 import { ALL_ACCESS, MEMORY_ADDRESS } from '#test/support/test-memory';
 
 const FLUSHED = CQEStatus.wrFlushErr;
 
 /** A rig whose messages the test takes itself. */
-function rigOf(): NicRig {
-  const rig = new NicRig();
+let rig: NicRig;
+
+function start(): void {
+  rig = new NicRig();
   rig.stream.open = false;
   for (let index = 0; index < 256; index += 1) rig.memory[index] = index;
-  return rig;
 }
+
+beforeEach(start);
 
 /** Posts a Send of `length` bytes from `at` on, which the wire takes. Returns its slot. */
-function open(rig: NicRig, wrId: number, at: number, length: number): number {
+function open(wrId: number, at: number, length: number): number {
   rig.send({ opcode: SQOpcode.send, wrId, sges: [rig.piece(at, length)] });
-  return take(rig);
+  return take();
 }
 
-function take(rig: NicRig): number {
+function take(): number {
   const message = new OutboundMessage();
   expect(rig.qp.nextMessage(message)).toBe(true);
   return message.slot;
 }
 
-function bytesOf(rig: NicRig, slot: number, offset: number, length: number): number[] {
+function bytesOf(slot: number, offset: number, length: number): number[] {
   const bytes = new Uint8Array(length);
   expect(rig.qp.prepareGather(slot, offset, length)).toBe(true);
   expect(rig.qp.gather(slot, offset, length, bytes, 0)).toBe(0);
@@ -38,44 +42,38 @@ function bytesOf(rig: NicRig, slot: number, offset: number, length: number): num
 
 describe('open messages', () => {
   it('gathers any part of any of them, repeatedly', () => {
-    const rig = rigOf();
-    const slots = [open(rig, 1, 10, 4), open(rig, 2, 20, 4), open(rig, 3, 30, 4)];
+    const slots = [open(1, 10, 4), open(2, 20, 4), open(3, 30, 4)];
     expect(new Set(slots).size).toBe(3);
     for (let again = 0; again < 2; again += 1) {
       for (const index of [2, 0, 1]) {
         const at = 10 * (index + 1);
-        expect(bytesOf(rig, slots[index] ?? 0, 1, 2)).toEqual([at + 1, at + 2]);
-        expect(bytesOf(rig, slots[index] ?? 0, 0, 4)).toEqual([at, at + 1, at + 2, at + 3]);
+        expect(bytesOf(slots[index] ?? 0, 1, 2)).toEqual([at + 1, at + 2]);
+        expect(bytesOf(slots[index] ?? 0, 0, 4)).toEqual([at, at + 1, at + 2, at + 3]);
       }
     }
-    expect(rig.sendCompletions.outcome()).toEqual([]);
+    expectOutcome(rig.sendCompletions);
   });
 
   it('completes the oldest one when the wire is done with it, and uses its slot again', () => {
-    const rig = rigOf();
-    const first = open(rig, 1, 10, 1);
-    const second = open(rig, 2, 20, 1);
+    const first = open(1, 10, 1);
+    const second = open(2, 20, 1);
     rig.qp.messageDone();
-    expect(rig.sendCompletions.outcome()).toEqual([[1, 0]]);
-    const third = open(rig, 3, 30, 1);
+    expectOutcome(rig.sendCompletions, [1, 0]);
+    const third = open(3, 30, 1);
     expect(third).toBe(first);
-    expect(bytesOf(rig, second, 0, 1)).toEqual([20]);
-    expect(bytesOf(rig, third, 0, 1)).toEqual([30]);
+    expect(bytesOf(second, 0, 1)).toEqual([20]);
+    expect(bytesOf(third, 0, 1)).toEqual([30]);
     rig.qp.messageDone();
     rig.qp.messageDone();
     rig.qp.messageDone();
-    expect(rig.sendCompletions.outcome()).toEqual([
-      [2, 0],
-      [3, 0],
-    ]);
+    expectOutcome(rig.sendCompletions, [2, 0], [3, 0]);
   });
 
   it('needs no more slots than were open at once, in any order of takes and ends', () => {
-    const rig = rigOf();
     const seen = new Set<number>();
     let openNow = 0;
     for (let wrId = 0; wrId < 100; wrId += 1) {
-      seen.add(open(rig, wrId, wrId, 1));
+      seen.add(open(wrId, wrId, 1));
       openNow += 1;
       while (openNow > wrId % 4) {
         rig.qp.messageDone();
@@ -88,11 +86,10 @@ describe('open messages', () => {
   });
 
   it('completes a Read by its response, and the Sends around it in order', () => {
-    const rig = rigOf();
-    open(rig, 1, 10, 1);
+    open(1, 10, 1);
     rig.send({ opcode: SQOpcode.read, wrId: 2, sges: [rig.piece(64, 4)] });
-    take(rig);
-    open(rig, 3, 30, 1);
+    take();
+    open(3, 30, 1);
     rig.qp.messageDone();
     expect(rig.qp.placeReadPart(0, Uint8Array.of(7, 8), 0, 2)).toBe(0);
     expect(rig.qp.placeReadPart(2, Uint8Array.of(9, 6), 0, 2)).toBe(0);
@@ -101,15 +98,10 @@ describe('open messages', () => {
     rig.qp.messageDone();
     expect([...rig.memory.subarray(64, 68)]).toEqual([7, 8, 9, 6]);
     rig.qp.messageDone();
-    expect(rig.sendCompletions.outcome()).toEqual([
-      [1, 0],
-      [2, 0],
-      [3, 0],
-    ]);
+    expectOutcome(rig.sendCompletions, [1, 0], [2, 0], [3, 0]);
   });
 
   it('refuses a Write whose end is beyond its target before any of it is placed', () => {
-    const rig = rigOf();
     const size = rig.memory.length;
     expect(rig.qp.checkWriteTarget(rig.mr.rkey, 0, MEMORY_ADDRESS, size)).toBe(AccessRefusal.none);
     expect(rig.qp.checkWriteTarget(rig.mr.rkey, 0, MEMORY_ADDRESS, size + 1)).toBe(
@@ -130,41 +122,32 @@ describe('open messages', () => {
       [MessageFailure.rnrRetriesExceeded, CQEStatus.rnrRetryExcErr],
       [MessageFailure.badResponse, CQEStatus.badRespErr],
     ] as const) {
-      const rig = rigOf();
-      open(rig, 1, 10, 1);
-      open(rig, 2, 20, 1);
-      open(rig, 3, 30, 1);
+      start();
+      open(1, 10, 1);
+      open(2, 20, 1);
+      open(3, 30, 1);
       rig.qp.messageDone();
       rig.qp.messageFailed(failure);
       rig.qp.wireEnded({ kind: 'protocol', text: 'refused' }, 0);
-      expect(rig.sendCompletions.outcome()).toEqual([
-        [1, 0],
-        [2, status],
-        [3, FLUSHED],
-      ]);
+      expectOutcome(rig.sendCompletions, [1, 0], [2, status], [3, FLUSHED]);
       rig.qp.messageFailed(failure);
       rig.qp.messageDone();
-      expect(rig.sendCompletions.outcome()).toEqual([]);
+      expectOutcome(rig.sendCompletions);
     }
   });
 
   it('fails the one whose memory went away, wherever it is', () => {
-    const rig = rigOf();
-    open(rig, 1, 10, 1);
+    open(1, 10, 1);
     const other = rig.register(rig.pd, {
       access: ALL_ACCESS,
       backing: new ViewBacking(rig.memory),
     });
     rig.send({ opcode: SQOpcode.send, wrId: 2, sges: [rig.piece(20, 1, other)] });
-    const slot = take(rig);
-    open(rig, 3, 30, 1);
+    const slot = take();
+    open(3, 30, 1);
     other.close();
     expect(rig.qp.gather(slot, 0, 1, new Uint8Array(1), 0)).not.toBe(0);
     rig.qp.modify(QPState.ERR, 0);
-    expect(rig.sendCompletions.outcome()).toEqual([
-      [1, FLUSHED],
-      [2, CQEStatus.locProtErr],
-      [3, FLUSHED],
-    ]);
+    expectOutcome(rig.sendCompletions, [1, FLUSHED], [2, CQEStatus.locProtErr], [3, FLUSHED]);
   });
 });

@@ -1,4 +1,4 @@
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { type CompletedWork, type PostedWork, WorkQueue } from '#contract/protocol/work-records';
 import { QPState } from '#contract/verbs/enums';
@@ -11,20 +11,23 @@ type Notified =
   | ({ readonly what: 'posted' } & PostedWork)
   | ({ readonly what: 'cqe' } & CompletedWork);
 
-/** A rig whose NIC is watched; reports are copied, since they are borrowed. */
-function watched(options: RigOptions = {}): { rig: NicRig; notified: Notified[] } {
-  const rig = new NicRig(options);
-  const notified: Notified[] = [];
+let rig: NicRig;
+let notified: Notified[];
+
+/** Watches a new NIC; reports are copied, since they are borrowed. */
+function watch(options: RigOptions = {}): void {
+  rig = new NicRig(options);
+  notified = [];
   rig.nic.watch.observer = {
     posted: (work) => notified.push({ what: 'posted', ...work }),
     completed: (work) => notified.push({ what: 'cqe', ...work }),
   };
-  return { rig, notified };
 }
+
+beforeEach(() => watch());
 
 describe('a watcher of a NIC’s work', () => {
   it('sees a Send when it is taken, then its completion', () => {
-    const { rig, notified } = watched();
     const flags = QueueFlag.signalled | QueueFlag.solicited | QueueFlag.readFence;
     rig.send({ opcode: SQOpcode.send, wrId: 7, flags, sges: [rig.piece(0, 3), rig.piece(9, 2)] });
     expect(notified).toEqual([
@@ -66,7 +69,6 @@ describe('a watcher of a NIC’s work', () => {
     ['read', SQOpcode.read, 64],
     ['atomic', SQOpcode.fetchAndAdd, 8],
   ])('sees the target of a %s', (_, opcode, length) => {
-    const { rig, notified } = watched();
     const raddr = 0x7f00_0000_1000_0000n;
     rig.send({ opcode, rkey: RKEY, raddr, sges: [rig.piece(0, length)] });
     expect(notified[0]).toMatchObject({
@@ -80,7 +82,6 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees local operations with the STag that they change', () => {
-    const { rig, notified } = watched();
     const mw = rig.nic.allocMW(rig.pd, 2);
     rig.send({
       opcode: SQOpcode.bindMW,
@@ -99,7 +100,7 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees that a queue pair signals all, and the length of inline payload', () => {
-    const { rig, notified } = watched({ sqSigAll: true });
+    watch({ sqSigAll: true });
     rig.send({ opcode: SQOpcode.send, flags: 0, inline: new Uint8Array(33) });
     expect(notified[0]).toMatchObject({
       flags: QueueFlag.inline | QueueFlag.signalled,
@@ -108,13 +109,11 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees no completion for unsignalled work', () => {
-    const { rig, notified } = watched();
     rig.send({ opcode: SQOpcode.send, flags: 0, sges: [rig.piece(0, 3)] });
     expect(notified.map(({ what }) => what)).toEqual(['posted']);
   });
 
   it('sees the client’s element even if it is invalid', () => {
-    const { rig, notified } = watched();
     rig.send({ opcode: 200, wrId: 3, numSge: 255 });
     expect(notified).toMatchObject([
       { what: 'posted', opcode: 200 },
@@ -123,7 +122,6 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees the length of a request whose memory is refused', () => {
-    const { rig, notified } = watched();
     rig.send({ opcode: SQOpcode.send, sges: [{ addr: 1, length: 70, lkey: 0xbad }] });
     expect(notified).toMatchObject([
       { what: 'posted', lengthBytes: 70 },
@@ -132,7 +130,6 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees a receive when a message consumes it', () => {
-    const { rig, notified } = watched();
     rig.receives.post(21, [rig.piece(0, 64), rig.piece(100, 4)]);
     expect(notified).toEqual([]);
     rig.receive(new Array<number>(10).fill(0));
@@ -143,7 +140,7 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees which queue pair consumed a shared receive', () => {
-    const { rig, notified } = watched({ srq: { maxWr: 8, srqLimit: 0 } });
+    watch({ srq: { maxWr: 8, srqLimit: 0 } });
     const other = rig.connectedQP(rig.pd);
     rig.receives.post(1, [rig.piece(0, 8)]);
     other.beginReceive();
@@ -153,13 +150,12 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees nothing if no receive is posted', () => {
-    const { rig, notified } = watched();
     rig.qp.beginReceive();
     expect(notified).toEqual([]);
   });
 
   it('sees everything that a flush finds in the rings, request before completion', () => {
-    const { rig, notified } = watched({ connected: false });
+    watch({ connected: false });
     rig.sends.post({ opcode: SQOpcode.write, wrId: 1, rkey: RKEY, sges: [rig.piece(0, 4)] });
     rig.sends.post({ opcode: SQOpcode.send, wrId: 2, sges: [rig.piece(0, 4)] });
     rig.receives.post(3, [rig.piece(0, 4)]);
@@ -176,7 +172,7 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees completions that are written, not those that a full queue loses', () => {
-    const { rig, notified } = watched({ cqe: 1 });
+    watch({ cqe: 1 });
     for (const wrId of [1, 2]) {
       rig.send({ opcode: SQOpcode.send, wrId, sges: [rig.piece(0, 1)] });
     }
@@ -185,7 +181,6 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees all 64 bits of a wr_id', () => {
-    const { rig, notified } = watched();
     rig.sends.post({ opcode: SQOpcode.send, wrId: 2 ** 40 + 5, sges: [] });
     rig.qp.doorbell(0);
     expect(notified).toMatchObject([
@@ -195,7 +190,6 @@ describe('a watcher of a NIC’s work', () => {
   });
 
   it('sees nothing after it stops watching', () => {
-    const { rig, notified } = watched();
     rig.nic.watch.observer = undefined;
     rig.send({ opcode: SQOpcode.send, sges: [] });
     expect(notified).toEqual([]);

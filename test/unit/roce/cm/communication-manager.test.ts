@@ -45,7 +45,6 @@ describe('a communication manager', () => {
   it('connects by REQ, REP and RTU, and passes parameters to both ends', () => {
     const { active, passive } = pair;
     const dialer = active.connect(passive, 0);
-    pair.settle();
     const { connection, listener, request } = passive.take('request');
     expect(listener.tag).toBe('listener');
     expect(connection.tag).toBe('listener');
@@ -53,13 +52,11 @@ describe('a communication manager', () => {
     expect(request.privateData).toHaveLength(92);
     expect([...request.privateData.subarray(0, 5)]).toEqual([1, 2, 3, 0, 0]);
     passive.manager.accept(connection, { ...FACTS, qpn: 0x22, srq: true, rnrRetry: 2 }, 0);
-    pair.settle();
     const { reply } = active.take('reply');
     expect(reply).toMatchObject({ qpn: 0x22, srq: true, rnrRetry: 2, flowControl: true });
     expect(reply.privateData).toHaveLength(196);
     expect(passive.events).toEqual([]);
     active.manager.establish(dialer);
-    pair.settle();
     expect(passive.take('established').connection).toBe(connection);
     expect([dialer.state, connection.state]).toEqual(['established', 'established']);
     expect([active.sent, passive.sent]).toEqual([['REQ', 'RTU'], ['REP']]);
@@ -115,7 +112,6 @@ describe('a communication manager', () => {
     const path = { ...pair.active.pathTo(pair.passive), packetLifeTime: (ackTimeout ?? 19) - 1 };
     const request = { ...FACTS, serviceId: SERVICE, type: QPType.rc, path, retryCount: 3 };
     const dialer = pair.active.manager.connect({ ...request, ackTimeout }, undefined, 0);
-    pair.settle();
     const { connection } = pair.passive.take('request');
     pair.passive.manager.accept(connection, FACTS, 0);
     pair.settle();
@@ -126,7 +122,6 @@ describe('a communication manager', () => {
     const path = pair.active.pathTo(pair.passive);
     const request = { ...FACTS, serviceId: SERVICE, type: QPType.uc, path, retryCount: 3 };
     pair.active.manager.connect({ ...request, ackTimeout: undefined }, undefined, 0);
-    pair.settle();
     const { connection } = pair.passive.take('request');
     expect(connection.type).toBe(QPType.uc);
     const { manager } = pair.passive;
@@ -137,7 +132,6 @@ describe('a communication manager', () => {
   it('rejects requests without a listener with reason 8', () => {
     const pair = new CmPair();
     pair.active.connect(pair.passive, 0);
-    pair.settle();
     const { reason, privateData } = pair.active.take('rejected');
     expect([reason, privateData.length]).toEqual([8, 148]);
     expect(pair.active.manager.heldCounts()).toEqual(NOTHING);
@@ -147,7 +141,6 @@ describe('a communication manager', () => {
   it('rejects once, with data of the program', () => {
     const { request } = pair.requested();
     pair.passive.manager.reject(request, 28, Uint8Array.of(9, 8), 0);
-    pair.settle();
     const { reason, privateData } = pair.active.take('rejected');
     expect([reason, privateData.length, privateData[0]]).toEqual([28, 148, 9]);
     expect(() => pair.passive.manager.reject(request, 28, NO_BYTES, 0)).toThrow('idle');
@@ -158,7 +151,6 @@ describe('a communication manager', () => {
     pair.passive.manager.accept(request, FACTS, 0);
     pair.settle();
     pair.active.manager.reject(dialer, 28, NO_BYTES, 0);
-    pair.settle();
     expect(pair.passive.take('rejected').reason).toBe(28);
     expect([dialer.state, request.state]).toEqual(['timewait', 'idle']);
   });
@@ -219,7 +211,6 @@ describe('a listener', () => {
     const pair = new CmPair();
     pair.passive.listen(2);
     for (let qpn = 1; qpn <= 3; qpn += 1) pair.active.connect(pair.passive, 0, { qpn });
-    pair.settle();
     expect(pair.passive.eventTypes).toEqual(['request', 'request']);
     expect(pair.active.take('rejected').reason).toBe(3);
     expect(pair.passive.manager.counters.refused).toBe(1);
@@ -231,7 +222,6 @@ describe('a listener', () => {
     const { request } = pair.requested();
     pair.passive.manager.destroy(listener, 0);
     pair.passive.manager.accept(request, FACTS, 0);
-    pair.settle();
     expect(pair.active.eventTypes).toEqual(['reply']);
   });
 });
@@ -313,10 +303,8 @@ describe('a duplicate', () => {
     pair.fate = (mad) => [mad, mad];
     const { dialer, acceptor } = pair.established();
     pair.active.manager.disconnect(dialer, 0);
-    pair.settle();
     pair.passive.take('disconnect-requested');
     pair.passive.manager.disconnect(acceptor, 0);
-    pair.settle();
     pair.active.take('disconnected');
     expect([pair.active.events, pair.passive.events]).toEqual([[], []]);
   });
@@ -365,7 +353,6 @@ describe('the end of a connection', () => {
     passive.take('disconnect-requested');
     expect(active.events).toEqual([]);
     passive.manager.disconnect(acceptor, pair.now);
-    pair.settle();
     expect(active.take('disconnected').timedOut).toBe(false);
     const start = pair.now;
     pair.advance(2_147_000);
@@ -382,7 +369,6 @@ describe('the end of a connection', () => {
     const { dialer, acceptor } = pair.established();
     pair.active.manager.disconnect(dialer, 0);
     pair.passive.manager.disconnect(acceptor, 0);
-    pair.settle();
     expect(pair.active.take('disconnected').timedOut).toBe(false);
     expect(pair.passive.take('disconnected').timedOut).toBe(false);
     expect([dialer.state, acceptor.state]).toEqual(['timewait', 'timewait']);
@@ -426,7 +412,6 @@ describe('the end of a connection', () => {
         (pair) => {
           const { request } = pair.requested();
           pair.passive.manager.accept(request, FACTS, 0);
-          pair.settle();
           pair.active.take('reply');
           return [request, 1];
         },
@@ -437,7 +422,6 @@ describe('the end of a connection', () => {
         (pair) => {
           const { dialer, request } = pair.requested();
           pair.passive.manager.accept(request, FACTS, 0);
-          pair.settle();
           pair.active.take('reply');
           return [dialer, 0];
         },
@@ -475,7 +459,6 @@ describe('data before the RTU', () => {
     pair.passive.manager.accept(request, FACTS, 0);
     pair.settle();
     pair.passive.manager.noteCommunication(request);
-    pair.settle();
     pair.passive.take('established');
     pair.active.manager.establish(dialer);
     pair.passive.manager.noteCommunication(request);
@@ -504,7 +487,6 @@ describe('a service lookup', () => {
     const { connection, privateData } = pair.passive.take('service-request');
     expect([privateData.length, privateData[0]]).toEqual([216, 5]);
     pair.passive.manager.answerService(connection, SERVED, 0);
-    pair.settle();
     const { service } = pair.active.take('service-reply');
     expect(service).toMatchObject({ status: 0, qpn: 0x33, qkey: 0x1234567 });
     expect([service.privateData.length, service.privateData[0]]).toEqual([136, 6]);
@@ -518,7 +500,6 @@ describe('a service lookup', () => {
     const pair = listening();
     ask(pair);
     pair.passive.manager.destroy(pair.passive.take('service-request').connection, 0);
-    pair.settle();
     expect(pair.active.take('service-reply').service.status).toBe(2);
   });
 

@@ -35,15 +35,12 @@ describe('a request without a listener yet', () => {
     pair.advance(2.9 * SECOND);
     expect([pair.active.eventTypes, dialer.state]).toEqual([[], 'req-sent']);
     pair.passive.listen();
-    pair.settle();
     const { connection, request } = pair.passive.take('request');
     expect(request).toMatchObject({ qpn: 0x12 });
     expect([...request.privateData.subarray(0, 2)]).toEqual([9, 0]);
     pair.passive.manager.accept(connection, { ...FACTS, qpn: 0x23 }, pair.now);
-    pair.settle();
     pair.active.take('reply');
     pair.active.manager.establish(dialer);
-    pair.settle();
     expect(pair.passive.take('established').connection).toBe(connection);
     expect(held(pair)).toBe(0);
   });
@@ -103,7 +100,6 @@ describe('a request without a listener yet', () => {
     pair.settle();
     expect([pair.passive.events, held(pair)]).toEqual([[], 1]);
     manager.listen(SERVICE, { ...ALL, gid }, 1, 'its own');
-    pair.settle();
     expect(pair.passive.take('request').listener.tag).toBe('its own');
   });
 
@@ -114,14 +110,12 @@ describe('a request without a listener yet', () => {
     expect(held(pair)).toBe(1);
     expect(pair.passive.manager.counters.duplicates).toBe(1);
     pair.passive.listen();
-    pair.settle();
     expect(pair.passive.eventTypes).toEqual(['request']);
   });
 
   it('is forgotten when its peer cancels it', () => {
     const pair = connected();
-    const dialer = early(pair);
-    pair.active.manager.destroy(dialer, pair.now);
+    pair.active.manager.destroy(early(pair), pair.now);
     pair.settle();
     expect(held(pair)).toBe(0);
     expect(pair.passive.manager.counters.strays).toBe(0);
@@ -140,7 +134,6 @@ describe('a request without a listener yet', () => {
     early(pair);
     buffer.fill(0);
     pair.passive.listen();
-    pair.settle();
     expect(pair.passive.take('request').request.privateData[0]).toBe(9);
   });
 
@@ -154,7 +147,6 @@ describe('a request without a listener yet', () => {
     expect(pair.passive.manager.counters.refused).toBe(10 - most);
     expect(pair.active.eventTypes).toEqual(new Array(10 - most).fill('rejected'));
     pair.passive.listen(100);
-    pair.settle();
     expect(pair.passive.eventTypes).toEqual(new Array(most).fill('request'));
   });
 });

@@ -2,8 +2,9 @@
  * Forged and late messages between two live ends: their effect on a connection whose numbers the sender
  * does not know, and how long a peer can delay its establishment.
  */
-import { describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it } from 'vitest';
 import { QPType } from '#contract/verbs/enums';
+import type { CmConnection } from '#daemon/roce/cm/cm-connection';
 import {
   type CmFields,
   type CmMessageName,
@@ -19,7 +20,6 @@ const INVENTED = 0xbad_cafe;
 
 /** Delivers a message to `to`, from the address of `from`. */
 function forge<N extends CmMessageName>(
-  pair: CmPair,
   [from, to]: readonly [CmEnd, CmEnd],
   name: N,
   fields: Partial<CmFields<N>>,
@@ -37,19 +37,28 @@ function requestFields(from: CmEnd, to: CmEnd): Partial<CmFields<'REQ'>> {
   return { localCommId: INVENTED, serviceIdLo: SERVICE, localGid, remoteGid, pathMtu: 3 };
 }
 
-/** Messages that `end` sent since `before`. */
 const sentSince = (end: CmEnd, before: number) => end.sent.slice(before);
 
-function establishedPair() {
-  const pair = new CmPair();
-  const listener = pair.passive.listen();
-  return { pair, listener, ...pair.established() };
+let pair: CmPair;
+let active: CmEnd;
+let passive: CmEnd;
+
+function setUp(): void {
+  pair = new CmPair();
+  ({ active, passive } = pair);
+}
+
+beforeEach(setUp);
+
+function established() {
+  const listener = passive.listen();
+  return { listener, ...pair.established() };
 }
 
 /** The dialler's host is rebooted: it has lost the connection. */
-function forgetDialer({ pair, dialer }: ReturnType<typeof establishedPair>): void {
+function forgetDialer(dialer: CmConnection): void {
   pair.fate = () => [];
-  pair.active.manager.destroy(dialer, pair.now);
+  active.manager.destroy(dialer, pair.now);
   pair.advance(200 * SECOND);
   pair.fate = (mad) => [mad];
 }
@@ -59,13 +68,12 @@ describe('a request that names the queue pair of a connection', () => {
     ['without a listener', true],
     ['that has a listener', false],
   ])('%s ends nothing while the peer has the connection', (_, closed) => {
-    const { pair, listener, dialer, acceptor } = establishedPair();
-    const { active, passive } = pair;
+    const { listener, dialer, acceptor } = established();
     if (closed) passive.manager.destroy(listener, 0);
     for (let time = 0; time < 100; time += 1) {
       const localCommId = INVENTED + time;
       const fields = { ...requestFields(active, passive), localCommId, localQpn: FACTS.qpn };
-      forge(pair, [active, passive], 'REQ', fields);
+      forge([active, passive], 'REQ', fields);
       pair.advance(SECOND);
     }
     expect([dialer.state, acceptor.state]).toEqual(['established', 'established']);
@@ -73,44 +81,38 @@ describe('a request that names the queue pair of a connection', () => {
   });
 
   it('causes one query to the peer in 4 s, however many requests arrive', () => {
-    const { pair } = establishedPair();
-    const { active, passive } = pair;
+    established();
     const before = passive.sent.length;
     for (let count = 0; count < 50; count += 1) {
       const localCommId = INVENTED + count;
       const fields = { ...requestFields(active, passive), localCommId, localQpn: FACTS.qpn };
-      forge(pair, [active, passive], 'REQ', fields);
+      forge([active, passive], 'REQ', fields);
     }
     const sent = sentSince(passive, before);
     expect(sent.filter((name) => name === 'REJ')).toHaveLength(50);
     expect(sent.filter((name) => name === 'DREQ')).toHaveLength(1);
     pair.advance(5 * SECOND);
-    forge(pair, [active, passive], 'REQ', { ...requestFields(active, passive), localQpn: 0x11 });
+    forge([active, passive], 'REQ', { ...requestFields(active, passive), localQpn: 0x11 });
     expect(passive.sent.filter((name) => name === 'DREQ')).toHaveLength(2);
   });
 
   it('ends it once the peer reports that it no longer has it', () => {
-    const made = establishedPair();
-    const { pair, acceptor } = made;
-    forgetDialer(made);
+    const { dialer, acceptor } = established();
+    forgetDialer(dialer);
     expect(acceptor.state).toBe('established');
-    pair.active.connect(pair.passive, pair.now);
+    active.connect(passive, pair.now);
+    expect(active.take('rejected').reason).toBe(10);
+    expect(passive.take('disconnect-requested').connection).toBe(acceptor);
+    passive.manager.disconnect(acceptor, pair.now);
     pair.settle();
-    expect(pair.active.take('rejected').reason).toBe(10);
-    expect(pair.passive.take('disconnect-requested').connection).toBe(acceptor);
-    pair.passive.manager.disconnect(acceptor, pair.now);
-    pair.settle();
-    pair.active.connect(pair.passive, pair.now);
-    pair.settle();
-    expect(pair.passive.eventTypes).toEqual(['request']);
+    active.connect(passive, pair.now);
+    expect(passive.eventTypes).toEqual(['request']);
   });
 
   it('is accepted while that connection is only half open', () => {
-    const pair = new CmPair();
-    const { active, passive } = pair;
     passive.listen();
     const fields = { ...requestFields(active, passive), localQpn: FACTS.qpn };
-    forge(pair, [active, passive], 'REQ', { ...fields, maxCmRetries: 15 });
+    forge([active, passive], 'REQ', { ...fields, maxCmRetries: 15 });
     const forged = passive.take('request').connection;
     pair.fate = () => [];
     passive.manager.accept(forged, FACTS, pair.now);
@@ -121,16 +123,13 @@ describe('a request that names the queue pair of a connection', () => {
   });
 
   it('makes its reply stale, too, and causes a query to the peer', () => {
-    const made = establishedPair();
-    const { pair, acceptor } = made;
-    const { active, passive } = pair;
-    forgetDialer(made);
+    const { dialer, acceptor } = established();
+    forgetDialer(dialer);
     const scope = { port: undefined, gid: undefined, family: undefined };
     active.manager.listen(SERVICE, scope, 8, 'listener');
     passive.connect(active, pair.now, { qpn: 0x44 });
     pair.settle();
     active.manager.accept(active.take('request').connection, FACTS, pair.now);
-    pair.settle();
     expect(passive.take('rejected').reason).toBe(10);
     expect(passive.take('disconnect-requested').connection).toBe(acceptor);
   });
@@ -149,33 +148,30 @@ describe('an established connection', () => {
   ];
 
   it.each(FORGED)('is not changed by %s', (_, name, fields) => {
-    const { pair, dialer, acceptor } = establishedPair();
-    const { active, passive } = pair;
-    forge(pair, [active, passive], name, fields(acceptor.localCommId));
-    forge(pair, [passive, active], name, fields(dialer.localCommId));
+    const { dialer, acceptor } = established();
+    forge([active, passive], name, fields(acceptor.localCommId));
+    forge([passive, active], name, fields(dialer.localCommId));
     pair.advance(200 * SECOND);
     expect([dialer.state, acceptor.state]).toEqual(['established', 'established']);
     expect([active.events, passive.events]).toEqual([[], []]);
   });
 
   it('is not withdrawn by the REJ of a request that was not answered', () => {
-    const { pair, acceptor } = establishedPair();
-    const { active, passive } = pair;
+    const { acceptor } = established();
     const withdrawal = { localCommId: acceptor.remoteCommId, reason: 4, message: 0 };
-    forge(pair, [active, passive], 'REJ', withdrawal);
+    forge([active, passive], 'REJ', withdrawal);
     expect(acceptor.state).toBe('established');
     passive.manager.disconnect(acceptor, pair.now);
-    forge(pair, [active, passive], 'REJ', withdrawal);
+    forge([active, passive], 'REJ', withdrawal);
     expect(acceptor.state).toBe('dreq-sent');
   });
 
   it('ends at once when the peer rejects its disconnect', () => {
-    const { pair, acceptor } = establishedPair();
-    const { active, passive } = pair;
+    const { acceptor } = established();
     pair.fate = () => [];
     passive.manager.disconnect(acceptor, pair.now);
     const { localCommId: remoteCommId, remoteCommId: localCommId } = acceptor;
-    forge(pair, [active, passive], 'REJ', { remoteCommId, localCommId, message: 2, reason: 6 });
+    forge([active, passive], 'REJ', { remoteCommId, localCommId, message: 2, reason: 6 });
     expect(passive.take('disconnected').timedOut).toBe(false);
     expect(acceptor.state).toBe('timewait');
     pair.advance(200 * SECOND);
@@ -186,32 +182,26 @@ describe('an established connection', () => {
 
 describe('a queue pair that a peer reuses while packets may be on their way', () => {
   /** A connection in timewait at both ends. */
-  function inTimewait() {
-    const made = establishedPair();
-    const { pair, dialer, acceptor } = made;
-    pair.active.manager.disconnect(dialer, 0);
-    pair.settle();
-    pair.passive.take('disconnect-requested');
-    pair.passive.manager.disconnect(acceptor, 0);
-    pair.settle();
-    pair.active.take('disconnected');
+  function inTimewait(): void {
+    const { dialer, acceptor } = established();
+    active.manager.disconnect(dialer, 0);
+    passive.take('disconnect-requested');
+    passive.manager.disconnect(acceptor, 0);
+    active.take('disconnected');
     expect([dialer.state, acceptor.state]).toEqual(['timewait', 'timewait']);
-    return made;
   }
 
   it('is connected again by a new request', () => {
-    const { pair } = inTimewait();
+    inTimewait();
     expect(pair.established().acceptor.state).toBe('established');
   });
 
   it('is connected again by the answer to one', () => {
-    const { pair } = inTimewait();
-    const { active, passive } = pair;
+    inTimewait();
     const dialer = active.connect(passive, pair.now, { qpn: 0x77 });
     pair.settle();
     // The queue pair of the first connection's acceptor.
     passive.manager.accept(passive.take('request').connection, { ...FACTS, qpn: 0x22 }, pair.now);
-    pair.settle();
     active.take('reply');
     expect(dialer.state).toBe('rep-rcvd');
   });
@@ -220,35 +210,32 @@ describe('a queue pair that a peer reuses while packets may be on their way', ()
 describe('the time of a peer', () => {
   /** A half-open connection whose peer requested the longest timeout. */
   function halfOpen() {
-    const pair = new CmPair();
-    const { active, passive } = pair;
     passive.listen();
     const patient = { localResponseTimeout: 31, maxCmRetries: 15, localAckTimeout: 31 };
-    forge(pair, [active, passive], 'REQ', { ...requestFields(active, passive), ...patient });
+    forge([active, passive], 'REQ', { ...requestFields(active, passive), ...patient });
     const { connection } = passive.take('request');
     pair.fate = () => [];
     passive.manager.accept(connection, FACTS, pair.now);
     pair.settle();
-    return { pair, connection };
+    return connection;
   }
 
   it('to confirm is limited, whatever its request says', () => {
-    const { pair, connection } = halfOpen();
+    const connection = halfOpen();
     pair.advance(70 * SECOND);
-    pair.passive.take('unreachable');
-    expect(pair.passive.manager.heldCounts().ibHalfOpen).toBe(0);
+    passive.take('unreachable');
+    expect(passive.manager.heldCounts().ibHalfOpen).toBe(0);
     expect(connection.state).toBe('timewait');
     pair.advance(20 * SECOND);
     expect(connection.state).toBe('idle');
   });
 
   it('to confirm is limited, however often it extends it', () => {
-    const { pair, connection } = halfOpen();
-    const { active, passive } = pair;
+    const connection = halfOpen();
     const { localCommId: remoteCommId } = connection;
     const more = { localCommId: INVENTED, remoteCommId, message: 1, serviceTimeout: 31 };
     for (let count = 0; count < 100; count += 1) {
-      forge(pair, [active, passive], 'MRA', more);
+      forge([active, passive], 'MRA', more);
       pair.advance(SECOND);
     }
     expect(passive.eventTypes).toContain('unreachable');
@@ -256,13 +243,11 @@ describe('the time of a peer', () => {
   });
 
   it('to answer a request is limited, however often it extends it', () => {
-    const pair = new CmPair();
-    const { active, passive } = pair;
     pair.fate = () => [];
     const { localCommId: remoteCommId } = active.connect(passive, 0);
     const more = { localCommId: INVENTED, remoteCommId, message: 0, serviceTimeout: 31 };
     for (let count = 0; count < 1000; count += 1) {
-      forge(pair, [passive, active], 'MRA', more);
+      forge([passive, active], 'MRA', more);
       pair.advance(10 * SECOND);
       if (active.events.length > 0) break;
     }
@@ -272,10 +257,8 @@ describe('the time of a peer', () => {
   });
 
   it('to acknowledge a packet is limited, at both ends', () => {
-    const { connection } = halfOpen();
-    expect(connection.timeout).toBe(22);
-    const pair = new CmPair();
-    const { active, passive } = pair;
+    expect(halfOpen().timeout).toBe(22);
+    setUp();
     pair.fate = () => [];
     const dial = (ackTimeout: number | undefined) => {
       const request = { ...FACTS, serviceId: SERVICE, type: QPType.rc, ackTimeout };
@@ -283,7 +266,7 @@ describe('the time of a peer', () => {
       const dialer = active.manager.connect({ ...request, path, retryCount: 3 }, undefined, 0);
       const { localCommId: remoteCommId } = dialer;
       const slow = { remoteCommId, localCommId: remoteCommId, localQpn: 9 + (ackTimeout ?? 0) };
-      forge(pair, [passive, active], 'REP', { ...slow, targetAckDelay: 31 });
+      forge([passive, active], 'REP', { ...slow, targetAckDelay: 31 });
       return dialer.timeout;
     };
     // The own program may send anything.
@@ -293,11 +276,9 @@ describe('the time of a peer', () => {
 
 describe('a cached reply', () => {
   it('is used for its own request, not for a later one with the same id', () => {
-    const pair = new CmPair();
-    const { active, passive } = pair;
     passive.listen();
     const fields = { ...requestFields(active, passive), localQpn: 5 };
-    forge(pair, [active, passive], 'REQ', fields, { hi: 1, lo: 1 });
+    forge([active, passive], 'REQ', fields, { hi: 1, lo: 1 });
     passive.manager.reject(passive.take('request').connection, 28, NO_BYTES, pair.now);
     const reasons: number[] = [];
     pair.fate = (mad) => {
@@ -308,23 +289,21 @@ describe('a cached reply', () => {
       return [];
     };
     pair.settle();
-    forge(pair, [active, passive], 'REQ', fields, { hi: 1, lo: 1 });
+    forge([active, passive], 'REQ', fields, { hi: 1, lo: 1 });
     expect([reasons, passive.events]).toEqual([[28, 28], []]);
-    forge(pair, [active, passive], 'REQ', fields, { hi: 1, lo: 2 });
+    forge([active, passive], 'REQ', fields, { hi: 1, lo: 2 });
     expect(passive.eventTypes).toEqual(['request']);
   });
 
   it('to a service lookup is used for that lookup', () => {
-    const pair = new CmPair();
-    const { active, passive } = pair;
     passive.listen();
     const fields = { requestId: INVENTED, serviceIdLo: SERVICE };
     const served = { status: 0, qpn: 0x33, qkey: 1, privateData: NO_BYTES };
-    forge(pair, [active, passive], 'SIDR_REQ', fields, { hi: 1, lo: 1 });
+    forge([active, passive], 'SIDR_REQ', fields, { hi: 1, lo: 1 });
     passive.manager.answerService(passive.take('service-request').connection, served, 0);
-    forge(pair, [active, passive], 'SIDR_REQ', fields, { hi: 1, lo: 1 });
+    forge([active, passive], 'SIDR_REQ', fields, { hi: 1, lo: 1 });
     expect(passive.events).toEqual([]);
-    forge(pair, [active, passive], 'SIDR_REQ', fields, { hi: 1, lo: 2 });
+    forge([active, passive], 'SIDR_REQ', fields, { hi: 1, lo: 2 });
     expect(passive.eventTypes).toEqual(['service-request']);
   });
 });

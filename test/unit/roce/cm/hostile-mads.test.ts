@@ -92,7 +92,6 @@ describe('a flood of requests', () => {
     const { active, passive } = pair;
     passive.events.length = 0;
     const dialer = active.connect(passive, pair.now);
-    pair.settle();
     passive.take('unreachable');
     const { connection } = passive.take('request');
     passive.manager.accept(connection, { ...FACTS, qpn: 0x22 }, pair.now);

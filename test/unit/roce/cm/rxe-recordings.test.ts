@@ -24,7 +24,6 @@ import { packetsOfRecording, recordingNames } from '#test/support/roce-recording
 
 const NAMES = recordingNames().filter((name) => name.startsWith('cm-') && name !== 'cm-multicast');
 
-/** A recorded MAD. */
 interface RecordedMad {
   readonly mad: Uint8Array;
   readonly message: CmMessage;
@@ -290,8 +289,7 @@ describe('our manager in the place of a datagram service', () => {
     const scope = { port: undefined, gid: undefined, family: undefined };
     side.manager.listen(serviceIdLo, scope, 8, 'listener');
     side.receive(req.mad, req.from);
-    const connection = side.connection('service-request');
-    side.manager.answerService(connection, service, 0);
+    side.manager.answerService(side.connection('service-request'), service, 0);
     expectSame(side.say(), rep.mad, []);
   });
 

@@ -1,13 +1,19 @@
 /** Real queue pairs of two devices, joined by real transports: the port from both of its sides. */
 import { describe, expect, it } from 'vitest';
-import { CQE, CQE_BYTES, CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
+import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
 import type { QPModification } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { PACKET_BYTES_MAX, type PacketWire } from '#daemon/roce/transport/packet-wire';
 import { makeWire } from '#daemon/roce/transport/transport';
 import { Packet, parsePacket } from '#daemon/roce/wire/packet';
-import { ReceiveProducer, SendProducer, type SqeFields } from '#test/support/flag-ring-client';
+import {
+  CompletionConsumer,
+  ReceiveProducer,
+  SendProducer,
+  type SqeFields,
+} from '#test/support/flag-ring-client';
+import { expectOutcome } from '#test/support/outcomes';
 import { ProgramRig } from '#test/support/program-rig';
 import { MASKS, modify } from '#test/support/program-steps';
 import { MEMORY_ADDRESS } from '#test/support/test-memory';
@@ -22,6 +28,8 @@ class Node {
   readonly qp: QP;
   readonly sends: SendProducer;
   readonly receives: ReceiveProducer;
+  readonly sent: CompletionConsumer;
+  readonly received: CompletionConsumer;
   wire: PacketWire | undefined = undefined;
   /** Packets that the device sends are lost. */
   deaf = false;
@@ -36,6 +44,8 @@ class Node {
     this.qp = this.rig.createQP(type, { sqSigAll: true });
     this.sends = new SendProducer(this.qp);
     this.receives = new ReceiveProducer(this.qp.ring, this.qp.rqOffset, this.qp.rqCount);
+    this.sent = new CompletionConsumer(this.qp.sendCQ);
+    this.received = new CompletionConsumer(this.qp.recvCQ);
     const [init, rtr, rts] = MASKS[type];
     const attributes = { rqPsn: PSN, sqPsn: PSN, pathMtu: 1, ...values };
     modify(this.qp, QPState.INIT, init, attributes);
@@ -78,14 +88,6 @@ class Node {
     this.qp.assertInvariants();
   }
   readonly events: AsyncEventType[] = [];
-
-  outcome({ ring, written }: QP['sendCQ'] = this.qp.sendCQ): [number, number][] {
-    const view = new DataView(ring.buffer, ring.byteOffset);
-    return Array.from({ length: written }, (_, index) => {
-      const at = index * CQE_BYTES;
-      return [view.getUint32(at + CQE.wrId, true), view.getUint16(at + CQE.status, true)];
-    });
-  }
 }
 
 /** Two of them, and time. */
@@ -150,14 +152,11 @@ describe('two queue pairs of RC', () => {
     a.post(4, SQOpcode.fetchAndAdd, 8, { ...word, operand: 5n });
     a.post(5, SQOpcode.send, 0);
     two.run(0);
-    expect(a.outcome()).toEqual([1, 2, 3, 4].map((id) => [id, success]));
+    expectOutcome(a.sent, [1, success], [2, success], [3, success], [4, success]);
     b.receive(8, 0);
     two.run();
-    expect(a.outcome().at(-1)).toEqual([5, success]);
-    expect(b.outcome(b.qp.recvCQ)).toEqual([
-      [7, success],
-      [8, success],
-    ]);
+    expectOutcome(a.sent, [5, success]);
+    expectOutcome(b.received, [7, success], [8, success]);
     expect(b.rig.memory.subarray(2048, 2748)).toEqual(a.rig.memory.subarray(0, 700));
     expect(b.rig.memory.subarray(0, 600)).toEqual(a.rig.memory.subarray(0, 600));
     expect(a.rig.memory.subarray(3000, 3600)).toEqual(a.rig.memory.subarray(0, 600));
@@ -174,20 +173,17 @@ describe('two queue pairs of RC', () => {
     // The queue pair does not permit atomics.
     a.post(2, SQOpcode.fetchAndAdd, 8, { ...remote, operand: 5n });
     two.run();
-    expect(a.outcome()).toEqual([
-      [1, success],
-      [2, CQEStatus.remInvReqErr],
-    ]);
+    expectOutcome(a.sent, [1, success], [2, CQEStatus.remInvReqErr]);
   });
 
   it('complete work only once the peer has it', () => {
     const two = new Two({ rnrRetry: 7 });
     two.a.post(1, SQOpcode.send, 10);
     two.run(20);
-    expect(two.a.outcome()).toEqual([]);
+    expectOutcome(two.a.sent);
     two.b.receive(2, 10);
     two.run();
-    expect(two.a.outcome()).toEqual([[1, success]]);
+    expectOutcome(two.a.sent, [1, success]);
   });
 
   it('give up after rnr_retry retries without a posted receive', () => {
@@ -195,10 +191,7 @@ describe('two queue pairs of RC', () => {
     two.a.post(1, SQOpcode.send, 10);
     two.a.post(2, SQOpcode.send, 10);
     two.run();
-    expect(two.a.outcome()).toEqual([
-      [1, CQEStatus.rnrRetryExcErr],
-      [2, wrFlushErr],
-    ]);
+    expectOutcome(two.a.sent, [1, CQEStatus.rnrRetryExcErr], [2, wrFlushErr]);
     expect(two.a.qp.state).toBe(QPState.ERR);
     expect(two.b.qp.state).toBe(QPState.RTS);
   });
@@ -209,10 +202,7 @@ describe('two queue pairs of RC', () => {
     two.a.post(1, SQOpcode.write, 10, { rkey: 1, raddr: 1n });
     two.a.post(2, SQOpcode.send, 10);
     two.run();
-    expect(two.a.outcome()).toEqual([
-      [1, CQEStatus.retryExcErr],
-      [2, wrFlushErr],
-    ]);
+    expectOutcome(two.a.sent, [1, CQEStatus.retryExcErr], [2, wrFlushErr]);
     expect(two.a.qp.state).toBe(QPState.ERR);
     // Three tries of 4.096 microseconds times 2^12.
     expect(two.now).toBeCloseTo(3 * 4.096 * 2 ** 12);
@@ -225,11 +215,8 @@ describe('two queue pairs of RC', () => {
       two.a.post(1, opcode, 10, { rkey: two.b.rig.mr.rkey, raddr: BigInt(MEMORY_ADDRESS + 4090) });
       two.a.post(2, SQOpcode.send, 1);
       two.run();
-      expect(two.a.outcome()).toEqual([
-        [1, CQEStatus.remAccessErr],
-        [2, wrFlushErr],
-      ]);
-      expect(two.b.outcome(two.b.qp.recvCQ)).toEqual([[5, wrFlushErr]]);
+      expectOutcome(two.a.sent, [1, CQEStatus.remAccessErr], [2, wrFlushErr]);
+      expectOutcome(two.b.received, [5, wrFlushErr]);
       expect(two.b.qp.state).toBe(QPState.ERR);
       expect(two.b.events).toContain(AsyncEventType.qpAccessErr);
     }
@@ -239,7 +226,7 @@ describe('two queue pairs of RC', () => {
     const two = new Two({}, { accessFlags: Access.localWrite });
     two.a.post(1, SQOpcode.write, 10, { rkey: two.b.rig.mr.rkey, raddr: BigInt(MEMORY_ADDRESS) });
     two.run();
-    expect(two.a.outcome()).toEqual([[1, CQEStatus.remInvReqErr]]);
+    expectOutcome(two.a.sent, [1, CQEStatus.remInvReqErr]);
     expect(two.b.qp.state).toBe(QPState.ERR);
   });
 
@@ -249,8 +236,8 @@ describe('two queue pairs of RC', () => {
     two.b.receive(6, 9);
     two.a.post(1, SQOpcode.send, 10);
     two.run();
-    expect(two.a.outcome()).toEqual([[1, CQEStatus.remOpErr]]);
-    const [[id, status] = [], other] = two.b.outcome(two.b.qp.recvCQ);
+    expectOutcome(two.a.sent, [1, CQEStatus.remOpErr]);
+    const [[id, status] = [], other] = two.b.received.outcome();
     expect([id, status === success || status === wrFlushErr]).toEqual([5, false]);
     expect(other).toEqual([6, wrFlushErr]);
     expect(two.b.qp.state).toBe(QPState.ERR);
@@ -264,7 +251,7 @@ describe('two queue pairs of RC', () => {
     expect(two.a.qp.queryPath().draining).toBe(true);
     two.b.receive(2, 10);
     two.run();
-    expect(two.a.outcome()).toEqual([[1, success]]);
+    expectOutcome(two.a.sent, [1, success]);
     expect(two.a.events).toContain(AsyncEventType.sqDrained);
     expect(two.a.qp.queryPath().draining).toBe(false);
   });
@@ -278,11 +265,8 @@ describe('two queue pairs of UC', () => {
     two.b.receive(5, 700);
     two.a.post(2, SQOpcode.send, 700);
     two.run();
-    expect(two.a.outcome()).toEqual([
-      [1, success],
-      [2, success],
-    ]);
-    expect(two.b.outcome(two.b.qp.recvCQ)).toEqual([[5, success]]);
+    expectOutcome(two.a.sent, [1, success], [2, success]);
+    expectOutcome(two.b.received, [5, success]);
     expect(two.b.rig.memory.subarray(2048, 2748)).toEqual(two.a.rig.memory.subarray(0, 700));
   });
 });

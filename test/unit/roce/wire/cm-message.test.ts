@@ -44,11 +44,9 @@ describe.each(NAMES)('a %s', (name) => {
   });
 
   it('is read with any bits, and written back unchanged except reserved ones', () => {
-    const ones = Uint8Array.from(golden).fill(0xff, 24);
-    const read = parseCmMessage(ones);
+    const read = parseCmMessage(Uint8Array.from(golden).fill(0xff, 24));
     if (typeof read === 'string') throw new Error(read);
-    const again = parseCmMessage(writeCmMessage(read.name, read.transaction, read.fields));
-    expect(again).toEqual(read);
+    expect(parseCmMessage(writeCmMessage(read.name, read.transaction, read.fields))).toEqual(read);
   });
 });
 

@@ -24,8 +24,7 @@ describe('CRC-32', () => {
         expect(crc32(view)).toBe(zlibCrc32(view));
         const cut = start + (length >> 1);
         const first = tableCrc32(bytes, start, cut);
-        const rest = rangeCrc32(zlibCrc32, bytes, cut, start + length, first);
-        expect(rest).toBe(zlibCrc32(view));
+        expect(rangeCrc32(zlibCrc32, bytes, cut, start + length, first)).toBe(zlibCrc32(view));
       }
     }
     expect(() => tableCrc32(bytes, 4999, 5001)).toThrow(RangeError);
