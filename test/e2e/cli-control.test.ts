@@ -20,6 +20,8 @@ beforeEach(() => {
 
 afterEach(() => folder.clean());
 
+const urlIn = ({ stdout }: RunningCommand) => /http:\/\/127\.0\.0\.1:[0-9]+/.exec(stdout)?.[0];
+
 /** Processor time that a process has had, in user and kernel mode; ticks are 10 ms. */
 function processorMs(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
@@ -35,25 +37,18 @@ async function command(...words: string[]) {
 describe('start --http', () => {
   it('puts the chosen port into the ready line, in text and in JSON', async () => {
     const first = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
-    const [, url] = /(http:\/\/127\.0\.0\.1:[0-9]+)/.exec(first.stdout) ?? [];
+    const url = urlIn(first);
     expect((await fetch(`${url}/readyz`)).status).toBe(200);
-    expect((await command('status')).stdout).toContain(
-      `HTTP          ${url}: \`iwarpd page\` prints the link\n`,
-    );
+    const line = `HTTP          ${url}: \`iwarpd page\` prints the link\n`;
+    expect((await command('status')).stdout).toContain(line);
     const other = folder.file('other/iwarpd.sock');
     const words = ['start', '--socket', other, '--http', '[::1]:0', '--json', '--no-native'];
     const second = folder.start(words);
     await second.until(/\n/);
     const ready = JSON.parse(second.stdout);
-    expect(ready).toMatchObject({
-      socketPath: other,
-      http: {
-        address: '::1',
-        url: `http://[::1]:${ready.http.port}`,
-        tokenNeeded: true,
-        tokenFile: `${other}.http-token`,
-      },
-    });
+    const tokenFile = `${other}.http-token`;
+    const http = { address: '::1', url: `http://[::1]:${ready.http.port}`, tokenNeeded: true };
+    expect(ready).toMatchObject({ socketPath: other, http: { ...http, tokenFile } });
     expect((await fetch(`${ready.http.url}/healthz`)).status).toBe(200);
     expect(JSON.parse(readFileSync(`${other}.run`, 'utf8'))).toEqual(ready);
   });
@@ -83,7 +78,7 @@ describe('start --http', () => {
 
   it('generates a token by default, which `iwarpd page` finds', async () => {
     const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
-    const [, url] = /(http:\/\/127\.0\.0\.1:[0-9]+)/.exec(daemon.stdout) ?? [];
+    const url = urlIn(daemon);
     const token = madeToken(socket);
     expect(daemon.stdout).not.toContain(token);
     expect((await fetch(`${url}/status`)).status).toBe(401);
@@ -95,7 +90,7 @@ describe('start --http', () => {
 
   it('needs no token on request', async () => {
     const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0', '--http-no-token']);
-    const [, url] = /(http:\/\/127\.0\.0\.1:[0-9]+)/.exec(daemon.stdout) ?? [];
+    const url = urlIn(daemon);
     expect((await fetch(`${url}/status`)).status).toBe(200);
     expect((await command('page')).stdout).toBe(`${url}/\n`);
     expect(await command('page', '--token')).toMatchObject({ status: 1, stdout: '' });
@@ -131,9 +126,8 @@ describe('start --http', () => {
     const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
     const [, port] = /http:\/\/127\.0\.0\.1:([0-9]+)/.exec(daemon.stdout) ?? [];
     const other = folder.file('other/iwarpd.sock');
-    const second = await runCommand([
-      ...['start', '--socket', other, '--http', `127.0.0.1:${port}`, '--log-level', 'silent'],
-    ]);
+    const words = ['--http', `127.0.0.1:${port}`, '--log-level', 'silent'];
+    const second = await runCommand(['start', '--socket', other, ...words]);
     expect(second).toMatchObject({ status: 1, stdout: '' });
     expect(second.stderr).toMatch(ONE_LINE);
     expect(second.stderr).toContain(`port ${port}`);
@@ -159,10 +153,9 @@ describe('port 0', () => {
   it('makes an NFS server choose both of its ports', async () => {
     await folder.daemon(socket);
     mkdirSync(folder.file('export'));
-    const server = folder.start([
-      ...['nfs', 'serve', folder.file('export'), '--host', '127.0.0.1', '--socket', socket],
-      ...['--port', '0', '--mount-port', '0', '--json'],
-    ]);
+    const words = ['--port', '0', '--mount-port', '0', '--json', '--socket', socket];
+    const served = [folder.file('export'), '--host', '127.0.0.1'];
+    const server = folder.start(['nfs', 'serve', ...served, ...words]);
     await server.until(/\n}\n/);
     const { port, mountPort } = JSON.parse(server.stdout);
     expect(port).toBeGreaterThan(0);
@@ -213,23 +206,15 @@ describe('readiness', () => {
 
 describe('wait', () => {
   it('ends when the daemon is ready, with where it is', async () => {
-    const waiting = folder.start([
-      'wait',
-      '--ready',
-      '--timeout',
-      `${programSeconds()}`,
-      '--socket',
-      socket,
-    ]);
+    const limit = ['--timeout', `${programSeconds()}`];
+    const waiting = folder.start(['wait', '--ready', ...limit, '--socket', socket]);
     const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
     const finished = await waiting.end();
     expect(finished).toMatchObject({ status: 0, stderr: '' });
     expect(finished.stdout).toMatch(
       new RegExp(`^ready: pid ${daemon.pid} at ${socket} and http://127\\.0\\.0\\.1:[0-9]+\n$`),
     );
-    const json = JSON.parse(
-      (await command('wait', '--json', '--timeout', `${programSeconds()}`)).stdout,
-    );
+    const json = JSON.parse((await command('wait', '--json', ...limit)).stdout);
     expect(json).toMatchObject({ pid: daemon.pid, ready: true, http: { address: '127.0.0.1' } });
   });
 
@@ -254,13 +239,9 @@ describe('wait', () => {
 });
 
 describe('Ctrl-C', () => {
-  it.each([
-    ['wait', ['wait']],
-    ['status', ['status']],
-    ['stop', ['stop']],
-  ])('ends %s while a daemon keeps silent', async (_, words) => {
+  it.each(['wait', 'status', 'stop'])('ends %s while a daemon keeps silent', async (word) => {
     await using silent = await silentDaemon();
-    const asking = folder.start([...words, '--socket', silent.path]);
+    const asking = folder.start([word, '--socket', silent.path]);
     await silent.asked;
     asking.signal('SIGINT');
     expect(await asking.end()).toMatchObject({ status: 130, stdout: '' });
@@ -290,13 +271,15 @@ async function silentDaemon() {
   };
 }
 
-describe('reset', () => {
-  async function leaking(): Promise<RunningCommand> {
-    const server = folder.start(['rping', '-s', '-d', '-a', '127.0.0.1', '--socket', socket]);
-    await server.until(/listening/, 'stderr');
-    return server;
-  }
+/** An rping server that holds objects. */
+async function leaking(...options: string[]): Promise<RunningCommand> {
+  const words = ['-s', '-d', '-a', '127.0.0.1', '--socket', socket, ...options];
+  const server = folder.start(['rping', ...words]);
+  await server.until(/listening/, 'stderr');
+  return server;
+}
 
+describe('reset', () => {
   it('lists what each client held and ends the clients', async () => {
     await folder.daemon(socket);
     const server = await leaking();
@@ -337,18 +320,7 @@ describe('reset', () => {
 
   it('reports a client as clean if it closed all objects before it ended', async () => {
     await folder.daemon(socket);
-    const server = folder.start([
-      'rping',
-      '-s',
-      '-a',
-      '127.0.0.1',
-      '-p',
-      '0',
-      '--socket',
-      socket,
-      '-d',
-    ]);
-    await server.until(/listening/, 'stderr');
+    const server = await leaking('-p', '0');
     server.signal('SIGINT');
     await server.end();
     expect(await command('reset', '--expect-clean')).toMatchObject({ status: 0, stderr: '' });
@@ -365,16 +337,13 @@ describe('reset', () => {
 describe('top', () => {
   it('shows rates and clients at each interval', async () => {
     await folder.daemon(socket);
-    const server = folder.start(['rping', '-s', '-P', '-d', '-a', '127.0.0.1', '--socket', socket]);
-    await server.until(/listening/, 'stderr');
+    const server = await leaking('-P');
     folder.start(['rping', '-c', '-a', '127.0.0.1', '--socket', socket]);
     // On a busy machine the client gets no turn in some intervals, so several may be needed.
     const [roce, iwarp, clients] = await until('a look at traffic', async () => {
       const json = await command('top', '--count', '2', '--json');
-      const looks = json.stdout
-        .trim()
-        .split('\n')
-        .map((line) => JSON.parse(line));
+      const lines = json.stdout.trim().split('\n');
+      const looks = lines.map((line) => JSON.parse(line));
       expect(looks).toHaveLength(2);
       const [first, second] = looks[1].rates;
       return second.completionsPerSecond > 0 && [first, second, looks[1].clients];

@@ -202,8 +202,7 @@ describe('start', () => {
       { kind: 'port-down', device: 'iwarp0' },
     ];
     writeFileSync(config, JSON.stringify({ faults, logLevel: 'warn' }));
-    const daemon = folder.start(['start', '--config', config, '--socket', socket]);
-    await daemon.until(/ready: /);
+    await folder.start(['start', '--config', config, '--socket', socket]).until(/ready: /);
     const listed = await runCommand(['fault', 'list', '--json', '--socket', socket]);
     expect(JSON.parse(listed.stdout)).toMatchObject({
       faults: faults.map((spec, index) => ({ id: index + 1, spec })),

@@ -59,8 +59,7 @@ describe.skipIf(!hasNpx)(`signals through npx${hasNpx ? '' : ' (there is no npx)
   });
 
   it('SIGTERM ends a capture, whose file is complete', async () => {
-    const socket = folder.file('iwarpd/one.sock');
-    await folder.daemon(socket);
+    await folder.daemon(folder.file('iwarpd/one.sock'));
     const file = folder.file('traffic.pcapng');
     const child = start('capture', '--instance', 'one', '-w', file);
     await until('a capture', () => existsSync(file));

@@ -33,7 +33,6 @@ const run = (...words: readonly string[]) =>
 /** On the daemon of the test. */
 const runOn = (...words: readonly string[]) => runCommand(['run', '--socket', socket, ...words]);
 
-/** Folders of private daemons. */
 function privateFolders(): string[] {
   return readdirSync(tmpdir()).filter((name) => name.startsWith('iwarpd-run-'));
 }
@@ -68,12 +67,8 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
 
   it('uses the daemon that runs, except for a program that wants its own', async () => {
     await folder.daemon(socket);
-    const print = [
-      '--',
-      '/bin/sh',
-      '-c',
-      'echo "$IWARPD_SOCKET"; ls "$SYSFS_PATH/class/infiniband"',
-    ];
+    const script = 'echo "$IWARPD_SOCKET"; ls "$SYSFS_PATH/class/infiniband"';
+    const print = ['--', '/bin/sh', '-c', script];
     expect((await runOn(...print)).stdout).toBe(`${socket}\niwarp0\nroce0\n`);
     expect((await runOn('--fresh', ...print)).stdout).toMatch(/iwarpd-run-/);
     const device = await runOn('--device', 'mine=127.0.0.2', ...print);
@@ -99,15 +94,8 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
       `--${option}`,
       folder.file(option),
     ]);
-    const held = 'exec 3<>/dev/infiniband/uverbs0';
-    const words = [
-      '--expect-clean',
-      ...files,
-      '--',
-      '/bin/bash',
-      '-c',
-      `echo out; ${held}; kill -9 $$`,
-    ];
+    const script = 'echo out; exec 3<>/dev/infiniband/uverbs0; kill -9 $$';
+    const words = ['--expect-clean', ...files, '--', '/bin/bash', '-c', script];
     const failed = await runCommand(['run', '--fresh', ...words], { GITHUB_ACTIONS: 'true' });
     expect(failed).toMatchObject({ signal: 'SIGKILL', stdout: 'out\n' });
     const [annotation, report] = failed.stderr.split('\n');
@@ -195,16 +183,8 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     async (signal) => {
       const name = signal.slice(3);
       const script = `trap 'echo caught; exit 3' ${name}; echo ready; while :; do sleep 0.05; done`;
-      const command = folder.start([
-        'run',
-        '--fresh',
-        '--socket',
-        socket,
-        '--',
-        '/bin/sh',
-        '-c',
-        script,
-      ]);
+      const program = ['/bin/sh', '-c', script];
+      const command = folder.start(['run', '--fresh', '--socket', socket, '--', ...program]);
       await command.until(/ready/);
       command.signal(signal);
       expect(await command.end()).toMatchObject({ status: 3, stdout: 'ready\ncaught\n' });

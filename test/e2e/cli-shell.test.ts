@@ -41,8 +41,7 @@ async function startNamed(): Promise<void> {
   });
   const devices = ['--device', 'a=127.0.0.2', '--device', 'b=127.0.0.3', '--no-native'];
   const words = ['start', '--instance', 'left-one', '--network', 'isolated', ...devices];
-  const daemon = daemons.start(words, { XDG_RUNTIME_DIR: folder });
-  await daemon.until(/ready/);
+  await daemons.start(words, { XDG_RUNTIME_DIR: folder }).until(/ready/);
 }
 
 function run(command: string, ...words: string[]): string {

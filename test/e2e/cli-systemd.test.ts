@@ -22,8 +22,7 @@ describe('iwarpd manual --systemd-unit', () => {
     expect(node).toBe(process.execPath);
     expect(existsSync(script)).toBe(true);
     expect(stdout).toMatch(/^Type=notify$/m);
-    const sections = stdout.match(/^\[.+\]$/gm);
-    expect(sections).toEqual(['[Unit]', '[Service]', '[Install]']);
+    expect(stdout.match(/^\[.+\]$/gm)).toEqual(['[Unit]', '[Service]', '[Install]']);
     for (const line of stdout.trim().split('\n')) expect(line).toMatch(/^(\[\w+\]|\w+=.+|)$/);
   });
 

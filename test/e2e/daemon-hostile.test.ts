@@ -53,11 +53,34 @@ function rawRequest(payload: Uint8Array): Uint8Array {
   return emitFrame(FrameType.request, 1, payload);
 }
 
-/** A header that promises `payloadBytes`. */
 function header(type: number, payloadBytes: number): Uint8Array {
   const bytes = emitFrame(type as FrameType, 1, new Uint8Array(0));
   new DataView(bytes.buffer).setUint32(0, payloadBytes, true);
   return bytes;
+}
+
+async function clientWithDevice(): Promise<IpcClient> {
+  const client = await IpcClient.open(rig.socketPath);
+  client.request(1, ['openDevice', { name: undefined }]);
+  await client.frame();
+  return client;
+}
+
+/** A greeting whose version is another one. */
+function helloOf(version: number, ...hello: Parameters<typeof emitHello>): Uint8Array {
+  const bytes = emitHello(...hello);
+  new DataView(bytes.buffer).setUint16(FRAME_HEADER_BYTES + 4, version, true);
+  return bytes;
+}
+
+/** Sends a greeting, which the daemon refuses; returns its reason. */
+async function expectRefused(code: keyof typeof ERRNO, ...parts: Uint8Array[]): Promise<string> {
+  const client = new IpcClient(rig.socketPath);
+  for (const bytes of parts) client.send(bytes);
+  const { errno, text } = await client.welcome();
+  expect(errno).toBe(ERRNO[code].number);
+  await client.closed();
+  return text;
 }
 
 describe('greetings', () => {
@@ -67,48 +90,27 @@ describe('greetings', () => {
     ['another frame first', emitFrame(FrameType.request, 1, new Uint8Array(24))],
     ['a wrong magic', emitFrame(FrameType.hello, 0, new Uint8Array(24))],
   ])('%s: refused with EPROTO and the end of the connection', async (_what, bytes) => {
-    const client = new IpcClient(rig.socketPath);
-    client.send(bytes);
-    client.send(new Uint8Array(24));
-    expect(await client.welcome()).toMatchObject({ errno: ERRNO.EPROTO.number });
-    await client.closed();
+    await expectRefused('EPROTO', bytes, new Uint8Array(24));
     expectLogged('refused a connection');
     await expectUnharmed();
   });
 
   it('another version: the reply names the daemon’s version', async () => {
-    const hello = emitHello(Role.control);
-    new DataView(hello.buffer).setUint16(FRAME_HEADER_BYTES + 4, 77, true);
-    const client = new IpcClient(rig.socketPath);
-    client.send(hello);
-    const { errno, text } = await client.welcome();
-    expect(errno).toBe(ERRNO.EPROTO.number);
-    expect(text).toContain(
-      `newer than the daemon (version 77 of the protocol, not ${IPC_VERSION})`,
-    );
-    await client.closed();
+    const reason = `newer than the daemon (version 77 of the protocol, not ${IPC_VERSION})`;
+    expect(await expectRefused('EPROTO', helloOf(77, Role.control))).toContain(reason);
   });
 
   it('a preload library of version 1, whose operation 2 was another: EPROTO, which the log names', async () => {
     const device = new Uint8Array(TOKEN_BYTES);
     device[0] = 1;
-    const hello = emitHello(Role.uverbs, device);
-    new DataView(hello.buffer).setUint16(FRAME_HEADER_BYTES + 4, 1, true);
-    const client = new IpcClient(rig.socketPath);
-    client.send(hello);
-    const { errno, text } = await client.welcome();
-    expect(errno).toBe(ERRNO.EPROTO.number);
     const reason = `older than the daemon (version 1 of the protocol, not ${IPC_VERSION}): use both from the same release`;
-    expect(text).toContain(reason);
-    await client.closed();
+    expect(await expectRefused('EPROTO', helloOf(1, Role.uverbs, device))).toContain(reason);
     expectLogged(reason);
     await expectUnharmed();
   });
 
   it('an unknown role: EPROTO', async () => {
-    const client = await IpcClient.open(rig.socketPath, 99 as Role);
-    expect(await client.welcome()).toMatchObject({ errno: ERRNO.EPROTO.number });
-    await client.closed();
+    await expectRefused('EPROTO', emitHello(99 as Role));
   });
 
   it('none in time: ETIMEDOUT', async () => {
@@ -123,10 +125,7 @@ describe('greetings', () => {
   it.each([Role.doorbell, Role.map, Role.agent, Role.channel])(
     'role %s with an unknown token: EACCES',
     async (role) => {
-      const client = new IpcClient(rig.socketPath);
-      client.send(emitHello(role, new Uint8Array(TOKEN_BYTES).fill(7)));
-      expect(await client.welcome()).toMatchObject({ errno: ERRNO.EACCES.number });
-      await client.closed();
+      await expectRefused('EACCES', emitHello(role, new Uint8Array(TOKEN_BYTES).fill(7)));
     },
   );
 
@@ -134,9 +133,7 @@ describe('greetings', () => {
     const control = await IpcClient.open(rig.socketPath);
     const { token } = await control.welcome();
     await IpcClient.open(rig.socketPath, Role.doorbell, token);
-    const second = new IpcClient(rig.socketPath);
-    second.send(emitHello(Role.doorbell, token));
-    expect(await second.welcome()).toMatchObject({ errno: ERRNO.EBUSY.number });
+    await expectRefused('EBUSY', emitHello(Role.doorbell, token));
     control.request(1, ['listDevices', {}]);
     expect(await control.frame()).toMatchObject({ type: FrameType.reply, id: 1 });
     control.socket.destroy();
@@ -166,9 +163,7 @@ describe('frames that end their client, with a logged reason', () => {
     ['a bignum of 9 bytes', rawRequest(bytesOf('c249010000000000000000')), '64 bits'],
     ['text that is not UTF-8', rawRequest(bytesOf('62c328')), 'UTF-8'],
   ])('%s', async (_what, bytes, reason) => {
-    const client = await IpcClient.open(rig.socketPath);
-    client.request(1, ['openDevice', { name: undefined }]);
-    await client.frame();
+    const client = await clientWithDevice();
     client.send(bytes);
     const farewell = await client.frame();
     expect(farewell).toMatchObject({ type: FrameType.error, id: 0 });
@@ -180,9 +175,7 @@ describe('frames that end their client, with a logged reason', () => {
   });
 
   it('a frame cut off by the end of the connection: everything of the client is freed', async () => {
-    const client = await IpcClient.open(rig.socketPath);
-    client.request(1, ['openDevice', { name: undefined }]);
-    await client.frame();
+    const client = await clientWithDevice();
     client.socket.end(header(FrameType.request, 100));
     await client.closed();
     await expectUnharmed();
@@ -197,23 +190,16 @@ describe('frames that end their client, with a logged reason', () => {
     await expectUnharmed();
   });
 
-  it('an agent reply without a request', async () => {
+  it.each([
+    ['without a request', 0, 'the agent replied without a request'],
+    ['longer than any request', 0xff, 'agent reply too long'],
+  ])('an agent reply %s', async (_what, byte, reason) => {
     const client = await IpcClient.open(rig.socketPath);
     const { token } = await client.welcome();
     const agent = await IpcClient.open(rig.socketPath, Role.agent, token);
-    agent.send(new Uint8Array(16));
+    agent.send(new Uint8Array(16).fill(byte));
     await client.closed();
-    expectLogged('the agent replied without a request');
-    await expectUnharmed();
-  });
-
-  it('an agent reply longer than any request', async () => {
-    const client = await IpcClient.open(rig.socketPath);
-    const { token } = await client.welcome();
-    const agent = await IpcClient.open(rig.socketPath, Role.agent, token);
-    agent.send(new Uint8Array(16).fill(0xff));
-    await client.closed();
-    expectLogged('agent reply too long');
+    expectLogged(reason);
     await expectUnharmed();
   });
 
@@ -231,9 +217,7 @@ describe('frames that end their client, with a logged reason', () => {
 });
 
 async function clientWithChannel() {
-  const client = await IpcClient.open(rig.socketPath);
-  client.request(1, ['openDevice', { name: undefined }]);
-  await client.frame();
+  const client = await clientWithDevice();
   client.request(2, ['createCompChannel', { context: 1 }]);
   const { value } = await client.frame();
   const token = parseTokenText((value as { token: string }).token);
@@ -269,17 +253,11 @@ describe('requests that are refused, and the client continues', () => {
     ['an unknown device', ['openDevice', { name: '../../etc/passwd' }], 'ENODEV'],
   ];
   it.each(wrong)('%s', async (_what, request, code) => {
-    const client = await IpcClient.open(rig.socketPath);
-    client.request(1, ['openDevice', { name: undefined }]);
-    await client.frame();
+    const client = await clientWithDevice();
     const { clients: before } = await rig.daemon.status();
     client.request(2, request);
     const { type, id, value } = await client.frame();
-    expect({ type, id, code: Array.isArray(value) ? value[0] : value }).toEqual({
-      type: FrameType.error,
-      id: 2,
-      code,
-    });
+    expect([type, id, Array.isArray(value) ? value[0] : value]).toEqual([FrameType.error, 2, code]);
     expect((await rig.daemon.status()).clients).toEqual(before);
     client.socket.destroy();
     await client.closed();
@@ -294,10 +272,8 @@ describe('requests that are refused, and the client continues', () => {
     client.request(3, ['regMR', { pd: 2, source, lengthBytes: 64, ...rest }]);
     await client.frame();
     await client.frame();
-    expect(await client.frame()).toMatchObject({
-      type: FrameType.error,
-      value: ['EFAULT', expect.stringContaining('64 bytes')],
-    });
+    const value = ['EFAULT', expect.stringContaining('64 bytes')];
+    expect(await client.frame()).toMatchObject({ type: FrameType.error, value });
     const usage = (await rig.daemon.status()).clients[1]?.usage;
     expect(usage).toMatchObject({ pinnedBytes: 0, objects: { mr: 0 } });
     client.socket.destroy();
@@ -313,9 +289,7 @@ describe('requests that are refused, and the client continues', () => {
   });
 
   it('shared memory that is never mapped: ENOMEM before descriptors run out', async () => {
-    const client = await IpcClient.open(rig.socketPath);
-    client.request(1, ['openDevice', { name: undefined }]);
-    await client.frame();
+    const client = await clientWithDevice();
     let code: unknown;
     for (let id = 2; code === undefined && id < 400; id++) {
       client.request(id, ['createCQ', { context: 1, cqe: 1, channel: undefined }]);
@@ -343,9 +317,7 @@ describe('requests that are refused, and the client continues', () => {
     const { client, token } = await clientWithChannel();
     client.request(3, ['destroyCompChannel', { channel: 2 }]);
     await client.frame();
-    const late = new IpcClient(rig.socketPath);
-    late.send(emitHello(Role.channel, token));
-    expect(await late.welcome()).toMatchObject({ errno: ERRNO.EACCES.number });
+    await expectRefused('EACCES', emitHello(Role.channel, token));
     client.socket.destroy();
   });
 });

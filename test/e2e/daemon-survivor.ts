@@ -52,8 +52,7 @@ export class Survivor {
     const target = parseRegion(request.privateData);
     const mr = await this.#pd.allocMR(REGION_BYTES, ALL);
     try {
-      const privateData = encodeRegion(mr);
-      const connection = await request.accept({ pd: this.#pd, privateData });
+      const connection = await request.accept({ pd: this.#pd, privateData: encodeRegion(mr) });
       this.accepted += 1;
       await Promise.all([connection.disconnected(), this.#transfer(connection, mr, target)]);
       await connection.close();

@@ -48,17 +48,8 @@ describe('a recording on a full disk', () => {
     const junit = folder.file('junit');
     // Refusals are traced, and captures end with statistics.
     const program = ['sh', '-c', '"$@" || exit 0', 'sh', ...refusedWords([0])];
-    const words = [
-      'run',
-      '--fresh',
-      `--${option}`,
-      '/dev/full',
-      '--junit',
-      junit,
-      '--',
-      ...program,
-    ];
-    const { status, stderr } = await runCommand(words);
+    const words = ['--fresh', `--${option}`, '/dev/full', '--junit', junit, '--', ...program];
+    const { status, stderr } = await runCommand(['run', ...words]);
     const cut = 'cannot write /dev/full: no space left on device (ENOSPC)';
     expect(stderr).toContain(cut);
     expect(status).toBe(1);

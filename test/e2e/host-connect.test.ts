@@ -1,5 +1,6 @@
 /** Hosts that connect, accept, reject, disconnect and destroy, over real sockets of loopback. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { WC } from '#contract/verbs/completion';
 import { CMEventType, QPState, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
 import type { HostId } from '#daemon/host/host-id';
 import type { RnicHostOptions } from '#daemon/host/rnic-host';
@@ -16,19 +17,31 @@ function node(options: Partial<RnicHostOptions> = {}): RnicNode {
 
 afterEach(() => Promise.all(nodes.splice(0).map(({ host }) => host.close())));
 
+/** Answers the next request to a listener, and waits until the initiator is connected. */
+async function expectAccepted(listener: HostId, initiator: HostId): Promise<void> {
+  to.host.cm.accept((await to.event(listener)).id, to.channel().qp, NO_WISHES);
+  expect((await from.event(initiator)).type).toBe(CMEventType.established);
+}
+
+/** One completion, with success. */
+async function expectDone(channel: Channel, outcome: Partial<WC> = {}): Promise<void> {
+  expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success, ...outcome }]);
+}
+
+const fails = (code: string) => expect.objectContaining({ code });
+
 /** One Send from each side to the other arrives as it was sent. */
 async function exchange(active: Channel, passive: Channel): Promise<void> {
   passive.receive(0, 4096);
   active.buffer.set([1, 2, 3, 4, 5]);
   active.send(0, 5);
-  const [received] = await passive.completions(1);
-  expect(received).toMatchObject({ status: WCStatus.success, opcode: WCOpcode.recv, byteLen: 5 });
+  await expectDone(passive, { opcode: WCOpcode.recv, byteLen: 5 });
   expect([...passive.buffer.subarray(0, 6)]).toEqual([1, 2, 3, 4, 5, 0]);
-  expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+  await expectDone(active);
   active.receive(100, 100);
   passive.send(0, 3);
-  expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 3 }]);
-  expect(await passive.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+  await expectDone(active, { byteLen: 3 });
+  await expectDone(passive);
 }
 
 let from: RnicNode;
@@ -50,7 +63,7 @@ describe('connect and accept', () => {
     const { active, passive } = await connectPair(node(), node());
     active.receive(0, 64);
     passive.send(0, 8);
-    expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 8 }]);
+    await expectDone(active, { byteLen: 8 });
   });
 
   it('moves a Write and a Read of a megabyte', async () => {
@@ -60,11 +73,11 @@ describe('connect and accept', () => {
     const sgList = [{ addr: active.address(), length, lkey: active.mr.lkey }];
     const remote = { remoteAddr: passive.address(), rkey: passive.mr.rkey };
     active.postSend({ opcode: WROpcode.rdmaWrite, sgList, ...remote });
-    expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+    await expectDone(active);
     const written = active.buffer.slice();
     active.buffer.fill(0);
     active.postSend({ opcode: WROpcode.rdmaRead, sgList, ...remote });
-    expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+    await expectDone(active);
     expect(Buffer.compare(active.buffer, written)).toBe(0);
   });
 
@@ -96,13 +109,12 @@ describe('connect and accept', () => {
     const id = await from.resolved(listener.at);
     const connect = (change: object): void =>
       from.host.cm.connect(id, active.qp, { ...NO_WISHES, ...change });
-    const refused = expect.objectContaining({ code: 'EINVAL' });
-    expect(() => connect({ privateData: new Uint8Array(509) })).toThrow(refused);
-    expect(() => connect({ initiatorDepth: 129 })).toThrow(refused);
-    expect(() => connect({ responderResources: -1 })).toThrow(refused);
+    expect(() => connect({ privateData: new Uint8Array(509) })).toThrow(fails('EINVAL'));
+    expect(() => connect({ initiatorDepth: 129 })).toThrow(fails('EINVAL'));
+    expect(() => connect({ responderResources: -1 })).toThrow(fails('EINVAL'));
     // Revision 1 has no enhanced word: four bytes more.
     const wire = { mpaRevision: 1 } as const;
-    expect(() => connect({ wire, privateData: new Uint8Array(513) })).toThrow(refused);
+    expect(() => connect({ wire, privateData: new Uint8Array(513) })).toThrow(fails('EINVAL'));
     connect({ wire, privateData: new Uint8Array(512) });
     const asked = await to.event(listener.id);
     expect(asked.privateData.length).toBe(512);
@@ -142,16 +154,12 @@ describe('refusals', () => {
     to.host.cm.destroy(listener.id);
     const channel = from.channel();
     const id = await from.connect(channel, listener.at);
-    expect(await from.event(id)).toMatchObject({
-      type: CMEventType.rejected,
-      error: 'ECONNREFUSED',
-    });
+    const refused = { type: CMEventType.rejected, error: 'ECONNREFUSED' };
+    expect(await from.event(id)).toMatchObject(refused);
     // The QP is as good as new, for an id that is new.
     const again = to.listen();
     const second = await from.connect(channel, again.at);
-    const request = await to.event(again.id);
-    to.host.cm.accept(request.id, to.channel().qp, NO_WISHES);
-    expect((await from.event(second)).type).toBe(CMEventType.established);
+    await expectAccepted(again.id, second);
   });
 
   it('a rejection carries private data, and the QP can try again [MPA-7.1.2-04, MPA-7.1.4.2-01]', async () => {
@@ -165,8 +173,7 @@ describe('refusals', () => {
     expect([...event.privateData]).toEqual([4, 2]);
     expect(channel.qp.state).not.toBe(QPState.ERR);
     const second = await from.connect(channel, listener.at);
-    to.host.cm.accept((await to.event(listener.id)).id, to.channel().qp, NO_WISHES);
-    expect((await from.event(second)).type).toBe(CMEventType.established);
+    await expectAccepted(listener.id, second);
   });
 
   it('the connection manager closes TCP after a rejection [MPA-7.1.2-05, MPA-7.1.2-09]', async () => {
@@ -191,9 +198,7 @@ describe('refusals', () => {
     to.host.cm.accept(first.id, to.channel().qp, NO_WISHES);
     const late = await from.connect(from.channel(), listener.at);
     await to.event(listener.id);
-    const third = await to.event(listener.id);
-    to.host.cm.accept(third.id, to.channel().qp, NO_WISHES);
-    expect((await from.event(late)).type).toBe(CMEventType.established);
+    await expectAccepted(listener.id, late);
   });
 
   it('refuses a busy QP, a QP of another device and use in a wrong state', async () => {
@@ -209,7 +214,6 @@ describe('refusals', () => {
     await both.connect(channel, listener.at, {}, source);
     const second = await both.resolved(listener.at, source);
     const { cm } = both.host;
-    const fails = (code: string) => expect.objectContaining({ code });
     expect(() => cm.connect(second, channel.qp, NO_WISHES)).toThrow(fails('EISCONN'));
     expect(() => cm.connect(second, both.channel('b').qp, NO_WISHES)).toThrow(fails('EINVAL'));
     expect(() => cm.listen(second, 1)).toThrow(fails('EINVAL'));
@@ -230,10 +234,8 @@ describe('disconnect', () => {
     from.host.cm.disconnect(activeId);
     expect((await to.event(passiveId)).type).toBe(CMEventType.disconnected);
     expect((await from.event(activeId)).type).toBe(CMEventType.disconnected);
-    expect(await passive.completions(1)).toMatchObject([
-      { status: WCStatus.success, byteLen: 1 << 19 },
-    ]);
-    expect(await active.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+    await expectDone(passive, { byteLen: 1 << 19 });
+    await expectDone(active);
     expect([active.qp.state, passive.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
     // A redundant call succeeds, without a second event.
     from.host.cm.disconnect(activeId);
@@ -253,8 +255,7 @@ describe('disconnect', () => {
   });
 
   it('flushes receives that are posted to a QP in error', async () => {
-    const from = node();
-    const { active, activeId } = await connectPair(from, node());
+    const { active, activeId } = await connectPair(from, to);
     from.host.cm.disconnect(activeId);
     await from.event(activeId);
     active.receive(0, 64);
@@ -287,12 +288,11 @@ describe('destroy', () => {
     await until('the initiator to go', () => from.host.connections().length === 0);
     await quiet(20);
     const accept = (): void => to.host.cm.accept(request.id, to.channel().qp, NO_WISHES);
-    expect(accept).toThrow(expect.objectContaining({ code: 'ECONNRESET' }));
+    expect(accept).toThrow(fails('ECONNRESET'));
     to.host.cm.destroy(request.id);
     // Its QP is free for another connection.
     const second = await from.connect(channel, listener.at);
-    to.host.cm.accept((await to.event(listener.id)).id, to.channel().qp, NO_WISHES);
-    expect((await from.event(second)).type).toBe(CMEventType.established);
+    await expectAccepted(listener.id, second);
   });
 
   it('before TCP is connected, and of ids that only hold a port, leaks nothing', async () => {
@@ -304,8 +304,7 @@ describe('destroy', () => {
     const { port = 0 } = bound.localAddress ?? {};
     const twin = from.host.cm.createId(undefined);
     const address = { address: '127.0.0.1', port };
-    const inUse = expect.objectContaining({ code: 'EADDRINUSE' });
-    expect(() => from.host.cm.bindAddr(twin, address)).toThrow(inUse);
+    expect(() => from.host.cm.bindAddr(twin, address)).toThrow(fails('EADDRINUSE'));
     from.host.cm.destroy(bound);
     from.host.cm.bindAddr(twin, address);
     expect(from.host.connections()).toEqual([]);
@@ -355,13 +354,11 @@ describe('the end of a host', () => {
 
 describe('addresses', () => {
   it('refuses foreign addresses, bad text, and to listen where another program does', () => {
-    const one = node();
-    const two = node();
+    const [one, two] = [from, to];
     const listener = one.listen();
     const { cm } = two.host;
     const bind = (address: string, port: number): void =>
       cm.bindAddr(cm.createId(undefined), { address, port });
-    const fails = (code: string) => expect.objectContaining({ code });
     expect(() => bind('192.0.2.77', 0)).toThrow(fails('EADDRNOTAVAIL'));
     expect(() => bind('localhost', 0)).toThrow(fails('EINVAL'));
     expect(() => bind('127.0.0.1', 65_536)).toThrow(fails('EINVAL'));
@@ -373,19 +370,15 @@ describe('addresses', () => {
   });
 
   it('reports that another program has the port to connect from', async () => {
-    const [one, two] = [node(), node()];
-    const { at: taken } = one.listen();
-    const id = await two.connect(two.channel(), one.listen().at, {}, taken);
-    expect(await two.event(id)).toMatchObject({
-      type: CMEventType.connectError,
-      error: 'EADDRINUSE',
-    });
+    const [one, two] = [from, to];
+    const { at: source } = one.listen();
+    const id = await two.connect(two.channel(), one.listen().at, {}, source);
+    const taken = { type: CMEventType.connectError, error: 'EADDRINUSE' };
+    expect(await two.event(id)).toMatchObject(taken);
   });
 
   it('listens at every address of the host', async () => {
-    const to = node();
     const listener = to.listen('0.0.0.0');
-    const from = node();
     for (const address of ['127.0.0.1', '127.0.0.31']) {
       const id = await from.connect(from.channel(), { address, port: listener.at.port });
       const request = await to.event(listener.id);
@@ -397,18 +390,14 @@ describe('addresses', () => {
 
   it('connects devices of one host with each other: a virtual cluster', async () => {
     const addresses = ['127.0.0.41', '127.0.0.42', '127.0.0.43'];
-    const devices = addresses.map((address, index) => ({
-      name: `rnic${index}`,
-      addresses: [address],
-    }));
+    const devices = addresses.map((address, at) => ({ name: `rnic${at}`, addresses: [address] }));
     const cluster = node({ devices });
     for (const [to, target] of addresses.entries()) {
       const listener = cluster.listen(target);
       for (const [from, address] of addresses.entries()) {
         const active = cluster.channel(`rnic${from}`, 4096);
         const passive = cluster.channel(`rnic${to}`, 4096);
-        const source = { address, port: 0 };
-        const id = await cluster.connect(active, listener.at, {}, source);
+        const id = await cluster.connect(active, listener.at, {}, { address, port: 0 });
         expect(id.device).toBe(`rnic${from}`);
         const request = await cluster.event(listener.id);
         expect(request.id.device).toBe(`rnic${to}`);
@@ -435,11 +424,8 @@ describe('addresses', () => {
   it('resets connections to an address of no device', async () => {
     const to = node({ devices: [{ name: 'a', addresses: ['127.0.0.51'] }] });
     const listener = to.listen('0.0.0.0');
-    const from = node();
-    const id = await from.connect(from.channel(), {
-      address: '127.0.0.52',
-      port: listener.at.port,
-    });
+    const { port } = listener.at;
+    const id = await from.connect(from.channel(), { address: '127.0.0.52', port });
     expect(await from.event(id)).toMatchObject({ type: CMEventType.rejected, error: 'ECONNRESET' });
     expect(to.notices).toMatchObject([
       { kind: 'refused', text: 'no device has the address 127.0.0.52' },

@@ -2,7 +2,7 @@
  * How connections of real hosts end: posts around a disconnect, completions when a queue pair is
  * destroyed, and faults while output waits. Over real loopback sockets.
  */
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { WC } from '#contract/verbs/completion';
 import {
   AsyncEventType,
@@ -40,11 +40,14 @@ afterEach(async () => {
   await Promise.all(nodes.splice(0).map(({ host }) => host.close()));
 });
 
+let from: RnicNode;
+
+beforeEach(() => {
+  from = node();
+});
+
 /** A host that connected to a raw responder, which may do as it likes. */
-async function connectedPeer(
-  from: RnicNode,
-  bufferBytes = 1 << 20,
-): Promise<{ peer: RawPeer; channel: Channel; id: HostId }> {
+async function connectedPeer(bufferBytes = 1 << 20) {
   const listener = await RawListener.open();
   listeners.push(listener);
   const channel = from.channel(undefined, bufferBytes);
@@ -90,7 +93,6 @@ class EagerSender {
 
 describe('disconnect under load', () => {
   it('sends what was posted before, flushes what is posted after, and closes [DDP-6.2.1-01] [DDP-6.2.1-02]', async () => {
-    const from = node();
     const to = node();
     const { active, activeId, passive, passiveId } = await connectPair(from, to);
     for (let count = 0; count < 64; count++) passive.receive(0, SEND_BYTES);
@@ -115,8 +117,7 @@ describe('disconnect under load', () => {
   });
 
   it('flushes a Send posted after a disconnect that the peer does not answer [DDP-6.2.1-02]', async () => {
-    const from = node();
-    const { peer, channel, id } = await connectedPeer(from);
+    const { peer, channel, id } = await connectedPeer();
     channel.send(0, 100);
     expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success }]);
     from.host.cm.disconnect(id);
@@ -134,8 +135,7 @@ describe('disconnect under load', () => {
   });
 
   it('closes after the FIN of a peer, though the consumer keeps posting [DDP-6.2.1-02] [DDP-6.2.1-05]', async () => {
-    const from = node();
-    const { peer, channel, id } = await connectedPeer(from);
+    const { peer, channel, id } = await connectedPeer();
     const sender = new EagerSender(channel, SEND_BYTES, 8);
     await until('the first completions', () => sender.count(WCStatus.success) > 0);
     peer.finish();
@@ -150,8 +150,7 @@ describe('disconnect under load', () => {
   });
 
   it('closes when the id is destroyed under a consumer that keeps posting [DDP-6.2.1-02]', async () => {
-    const from = node();
-    const { peer, channel, id } = await connectedPeer(from);
+    const { peer, channel, id } = await connectedPeer();
     const sender = new EagerSender(channel, SEND_BYTES, 8);
     await until('the first completions', () => sender.count(WCStatus.success) > 0);
     from.host.cm.destroy(id);
@@ -165,9 +164,8 @@ describe('disconnect under load', () => {
 /** Posts `count` Sends of the same length at once and rings the doorbell for all of them. */
 function burst(channel: Channel, count: number, length: number): void {
   const sgList = [{ addr: channel.address(), length, lkey: channel.mr.lkey }];
-  for (let at = 0; at < count; at++) {
-    channel.enqueueSend({ opcode: WROpcode.send, sgList });
-  }
+  for (let at = 0; at < count; at++) channel.enqueueSend({ opcode: WROpcode.send, sgList });
+  from.host.doorbell(channel.qp);
 }
 
 /** Sends of `length` bytes each that arrived whole at a raw peer after the startup frame. */
@@ -185,16 +183,23 @@ function wholeSends(received: Uint8Array, length: number): number {
   return sends;
 }
 
+/** A raw peer has what completed, then an orderly end. */
+async function expectArrived(peer: RawPeer, length: number, sends: number): Promise<void> {
+  await peer.overs();
+  expect(peer.errorCode).toBeUndefined();
+  expect(wholeSends(peer.received, length)).toBe(sends);
+}
+
 const successes = (found: readonly WC[]): number =>
   found.filter(({ status }) => status === WCStatus.success).length;
 
 describe('the end of a queue pair', () => {
-  const ways: [string, (from: RnicNode, channel: Channel, id: HostId) => void][] = [
-    ['destroy', (from, channel) => channel.qp.close(from.host.now())],
-    ['modify to ERR', (from, channel) => channel.qp.modify(QPState.ERR, from.host.now())],
+  const ways: [string, (channel: Channel, id: HostId) => void][] = [
+    ['destroy', (channel) => channel.qp.close(from.host.now())],
+    ['modify to ERR', (channel) => channel.qp.modify(QPState.ERR, from.host.now())],
     [
       'disconnect, then destroy',
-      (from, channel, id) => {
+      (channel, id) => {
         from.host.cm.disconnect(id);
         channel.qp.close(from.host.now());
       },
@@ -204,76 +209,59 @@ describe('the end of a queue pair', () => {
   it.each(ways)(
     '%s: what completed with success is with the peer before the FIN [RDMAP-5.5-10]',
     async (_way, end) => {
-      const from = node();
-      const { peer, channel, id } = await connectedPeer(from);
+      const { peer, channel, id } = await connectedPeer();
       burst(channel, 60, 70_000);
-      from.host.doorbell(channel.qp);
-      end(from, channel, id);
+      end(channel, id);
       from.host.drain();
       const sent = successes(channel.poll());
       expect(sent).toBeGreaterThan(10);
-      await peer.overs();
-      expect(peer.errorCode).toBeUndefined();
-      expect(wholeSends(peer.received, 70_000)).toBe(sent);
+      await expectArrived(peer, 70_000, sent);
     },
   );
 
   it.each(ways)('%s: a peer that reads late still gets it [RDMAP-5.5-10]', async (_way, end) => {
-    const from = node();
-    const { peer, channel, id } = await connectedPeer(from);
+    const { peer, channel, id } = await connectedPeer();
     peer.stopReading();
     burst(channel, 60, 1 << 19);
-    from.host.doorbell(channel.qp);
     await quiet(50);
-    end(from, channel, id);
+    end(channel, id);
     from.host.drain();
     const sent = successes(channel.poll());
     expect(sent).toBeGreaterThan(0);
     peer.resumeReading();
-    await peer.overs();
-    expect(peer.errorCode).toBeUndefined();
-    expect(wholeSends(peer.received, 1 << 19)).toBe(sent);
+    await expectArrived(peer, 1 << 19, sent);
   });
 
   it.each(['delay', 'bandwidth'] as const)(
     'sends what completed through a fault of %s too [RDMAP-5.5-10]',
     async (kind) => {
-      const from = node();
-      const { peer, channel } = await connectedPeer(from);
+      const { peer, channel } = await connectedPeer();
       const spec = kind === 'delay' ? { kind, ms: 40 } : { kind, bytesPerSecond: 20_000_000 };
       from.host.faults.add(spec, undefined);
       burst(channel, 60, 70_000);
-      from.host.doorbell(channel.qp);
       channel.qp.close(from.host.now());
       from.host.drain();
       const sent = successes(channel.poll());
       expect(sent).toBeGreaterThan(0);
-      await peer.overs();
-      expect(peer.errorCode).toBeUndefined();
-      expect(wholeSends(peer.received, 70_000)).toBe(sent);
+      await expectArrived(peer, 70_000, sent);
     },
   );
 
   it('waits briefly for the peers when its host closes [RDMAP-5.5-10]', async () => {
-    const from = node();
-    const { peer, channel } = await connectedPeer(from);
+    const { peer, channel } = await connectedPeer();
     burst(channel, 60, 70_000);
-    from.host.doorbell(channel.qp);
     const gone = from.host.close();
     const sent = successes(channel.poll());
     expect(sent).toBeGreaterThan(0);
     await gone;
-    await peer.overs();
-    expect(peer.errorCode).toBeUndefined();
-    expect(wholeSends(peer.received, 70_000)).toBe(sent);
+    await expectArrived(peer, 70_000, sent);
   });
 
   it('leaves no socket behind when the peer neither reads nor closes', async () => {
-    const from = node(CLOSE_MICROS);
-    const { peer, channel } = await connectedPeer(from);
+    from = node(CLOSE_MICROS);
+    const { peer, channel } = await connectedPeer();
     peer.stopReading();
     burst(channel, 60, 1 << 20);
-    from.host.doorbell(channel.qp);
     channel.qp.close(from.host.now());
     from.host.drain();
     expect(from.host.connections()).toEqual([]);
@@ -283,13 +271,11 @@ describe('the end of a queue pair', () => {
   });
 
   it('reaches a peer that keeps sending, after everything that completed [RDMAP-5.5-10]', async () => {
-    const from = node();
     const to = node();
     const { active, passive, passiveId } = await connectPair(from, to);
     for (let count = 0; count < 64; count++) passive.receive(0, 70_000);
     const chatter = new EagerSender(passive, SEND_BYTES, 8);
     burst(active, 60, 70_000);
-    from.host.doorbell(active.qp);
     active.qp.close(from.host.now());
     from.host.drain();
     const sent = successes(active.poll());
@@ -309,15 +295,12 @@ describe('a fault of the peer while output waits', () => {
   const badWrite = emitFpdu(bytesOf('c1 40 00000bad 00*8 00'));
 
   /** A peer that reads nothing while the host sends a long message, and then breaks the protocol. */
-  async function stuck(
-    from: RnicNode,
-  ): Promise<{ peer: RawPeer; channel: Channel; id: HostId; found: WC[] }> {
-    const { peer, channel, id } = await connectedPeer(from, LONG_BYTES);
+  async function stuck() {
+    const { peer, channel, id } = await connectedPeer(LONG_BYTES);
     peer.stopReading();
     channel.receive(0, 64);
     const found: WC[] = [];
     burst(channel, SENDS, LONG_BYTES);
-    from.host.doorbell(channel.qp);
     await quiet(50);
     found.push(...channel.poll());
     expect(successes(found)).toBeLessThan(SENDS);
@@ -334,8 +317,7 @@ describe('a fault of the peer while output waits', () => {
   }
 
   it('is reported at once; the Terminate follows the message in progress [RDMAP-7.1-01] [DDP-8.3-03] [RDMAP-7.1-03]', async () => {
-    const from = node();
-    const { peer, channel, id, found } = await stuck(from);
+    const { peer, channel, id, found } = await stuck();
     // The message on the wire is read from its buffer until it is whole: not flushed before.
     const early = found.filter(({ opcode }) => opcode === WCOpcode.send).length;
     peer.resumeReading();
@@ -355,8 +337,8 @@ describe('a fault of the peer while output waits', () => {
   });
 
   it('ends the connection in time though the peer reads nothing, whatever it sends [RDMAP-6.2.1-04]', async () => {
-    const from = node(CLOSE_MICROS);
-    const { peer, channel, id, found } = await stuck(from);
+    from = node(CLOSE_MICROS);
+    const { peer, channel, id, found } = await stuck();
     const chatter = setInterval(() => peer.say(new Uint8Array(1)), CLOSE_MICROS / 4000);
     expect((await from.event(id)).type).toBe(CMEventType.disconnected);
     clearInterval(chatter);
@@ -366,8 +348,7 @@ describe('a fault of the peer while output waits', () => {
   });
 
   it('sends its Terminate though the consumer destroys the queue pair at once [RDMAP-6.2.1-01]', async () => {
-    const from = node();
-    const { peer, channel } = await connectedPeer(from);
+    const { peer, channel } = await connectedPeer();
     channel.receive(0, 64);
     from.host.onAsync = () => channel.qp.close(from.host.now());
     peer.say(badWrite);
@@ -378,8 +359,8 @@ describe('a fault of the peer while output waits', () => {
 
 describe('the close timeout', () => {
   it('is not renewed by what the peer sends [DDP-6.2.1-06]', async () => {
-    const from = node(CLOSE_MICROS);
-    const { peer, channel, id } = await connectedPeer(from);
+    from = node(CLOSE_MICROS);
+    const { peer, channel, id } = await connectedPeer();
     // A Read that the peer never answers keeps the close waiting.
     const sgList = [{ addr: channel.address(), length: 64, lkey: channel.mr.lkey }];
     const remote = { remoteAddr: 0x1000, rkey: 0x77 };

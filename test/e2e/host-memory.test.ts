@@ -23,6 +23,7 @@ import {
 } from '../support/rnic-node.ts';
 import { KeepingBacking, SlowBacking } from '../support/test-memory.ts';
 
+const { locProtErr, success, wrFlushErr } = WCStatus;
 const LENGTH_BYTES = 4096;
 const REGION_ADDRESS = 0x70_0000;
 
@@ -67,12 +68,7 @@ function enqueueRead(into: MR, wrId: number): void {
 function writeAndSend(to: MR): void {
   const { active } = pair;
   const sgList = [{ addr: active.address(), length: 100, lkey: active.mr.lkey }];
-  active.enqueueSend({
-    opcode: WROpcode.rdmaWrite,
-    sgList,
-    remoteAddr: to.iova,
-    rkey: to.rkey,
-  });
+  active.enqueueSend({ opcode: WROpcode.rdmaWrite, sgList, remoteAddr: to.iova, rkey: to.rkey });
   active.enqueueSend({ opcode: WROpcode.send, sgList });
   near.host.doorbell(active.qp);
 }
@@ -92,8 +88,8 @@ describe('memory that receives several segments in one transfer and is gone', ()
     enqueueRead(region, 2);
     near.host.doorbell(pair.active.qp);
     expect(await pair.active.completions(2)).toMatchObject([
-      { wrId: 1n, status: WCStatus.locProtErr, byteLen: 0 },
-      { wrId: 2n, status: WCStatus.wrFlushErr },
+      { wrId: 1n, status: locProtErr, byteLen: 0 },
+      { wrId: 2n, status: wrFlushErr },
     ]);
     await expectEnd();
     expect(near.asyncEvents).toMatchObject([{ event: AsyncEventType.qpFatal }]);
@@ -107,7 +103,7 @@ describe('memory that receives several segments in one transfer and is gone', ()
     near.host.doorbell(pair.active.qp);
     const completed = await pair.active.completions(8);
     expect(completed.map(({ wrId }) => Number(wrId))).toEqual([1, 2, 3, 4, 5, 6, 7, 8]);
-    expect(completed.every(({ status }) => status === WCStatus.success)).toBe(true);
+    expect(completed.every(({ status }) => status === success)).toBe(true);
     expect(memory.kept).toEqual([]);
   });
 
@@ -117,9 +113,7 @@ describe('memory that receives several segments in one transfer and is gone', ()
     memory.gone = true;
     pair.passive.receive(0, 200);
     writeAndSend(region);
-    expect(await pair.passive.completions(1)).toMatchObject([
-      { status: WCStatus.wrFlushErr, byteLen: 0 },
-    ]);
+    expect(await pair.passive.completions(1)).toMatchObject([{ status: wrFlushErr, byteLen: 0 }]);
     await expectEnd();
     expect(far.asyncEvents).toMatchObject([{ event: AsyncEventType.qpFatal }]);
   });
@@ -135,7 +129,7 @@ describe('memory that receives several segments in one transfer and is gone', ()
     const write = { opcode: WROpcode.rdmaWrite, sgList, remoteAddr: region.iova };
     active.enqueueSend({ ...write, rkey: region.rkey });
     writeAndSend(other);
-    expect(await pair.passive.completions(1)).toMatchObject([{ status: WCStatus.wrFlushErr }]);
+    expect(await pair.passive.completions(1)).toMatchObject([{ status: wrFlushErr }]);
     await expectEnd();
   });
 });
@@ -151,9 +145,7 @@ describe('memory whose writes take time and do not arrive', () => {
     expect(passive.poll()).toEqual([]);
     memory.lose();
     far.host.drain();
-    expect(await passive.completions(1)).toMatchObject([
-      { status: WCStatus.locProtErr, byteLen: 0 },
-    ]);
+    expect(await passive.completions(1)).toMatchObject([{ status: locProtErr, byteLen: 0 }]);
     await expectEnd();
   });
 
@@ -168,8 +160,8 @@ describe('memory whose writes take time and do not arrive', () => {
     memory.lose();
     near.host.drain();
     expect(await pair.active.completions(2)).toMatchObject([
-      { wrId: 1n, status: WCStatus.locProtErr },
-      { status: WCStatus.wrFlushErr },
+      { wrId: 1n, status: locProtErr },
+      { status: wrFlushErr },
     ]);
     await expectEnd();
   });
@@ -183,7 +175,7 @@ describe('memory whose writes take time and do not arrive', () => {
     memory.lose();
     far.host.drain();
     const [completed] = await pair.passive.completions(1);
-    expect(completed?.status).not.toBe(WCStatus.success);
+    expect(completed?.status).not.toBe(success);
     await expectEnd();
   });
 });
@@ -204,7 +196,7 @@ describe('a mapped buffer that is taken away', () => {
     structuredClone(lost.buffer, { transfer: [lost.buffer.buffer as ArrayBuffer] });
     enqueueRead(region, 1);
     near.host.doorbell(active.qp);
-    expect(await active.completions(1)).toMatchObject([{ wrId: 1n, status: WCStatus.locProtErr }]);
+    expect(await active.completions(1)).toMatchObject([{ wrId: 1n, status: locProtErr }]);
     await expectEnd();
     expect(passive.qp.state).toBe(QPState.ERR);
   });
@@ -216,7 +208,7 @@ describe('a mapped buffer that is taken away', () => {
     enqueueRead(region, 1);
     near.host.doorbell(active.qp);
     region.close();
-    expect(await active.completions(1)).toMatchObject([{ wrId: 1n, status: WCStatus.locProtErr }]);
+    expect(await active.completions(1)).toMatchObject([{ wrId: 1n, status: locProtErr }]);
     await expectEnd();
   });
 });
@@ -242,7 +234,7 @@ describe('a type 2 window when its QP leaves the stream', () => {
       opcode: WROpcode.bindMW,
       bind: { ...bind, access: Access.remoteWrite, rkey: incRkey(mw.rkey) },
     });
-    expect(await passive.completions(1)).toMatchObject([{ status: WCStatus.success }]);
+    expect(await passive.completions(1)).toMatchObject([{ status: success }]);
     expect(mw.bound).toBe(true);
     return mw;
   }
@@ -313,9 +305,7 @@ describe('a receive that names more memory than it may use', () => {
       { addr: 0, length: 64, lkey: 0 },
     ]);
     active.send(0, 300);
-    expect(await passive.completions(1)).toMatchObject([
-      { status: WCStatus.success, byteLen: 300 },
-    ]);
+    expect(await passive.completions(1)).toMatchObject([{ status: success, byteLen: 300 }]);
     expect(passive.buffer.subarray(end - 300).every((byte) => byte === 5)).toBe(true);
   });
 
@@ -323,7 +313,7 @@ describe('a receive that names more memory than it may use', () => {
     const { active, passive } = pair;
     passive.postReceive([{ addr: passive.address(), length: 100, lkey: 0 }]);
     active.send(0, 50);
-    expect(await passive.completions(1)).toMatchObject([{ status: WCStatus.locProtErr }]);
+    expect(await passive.completions(1)).toMatchObject([{ status: locProtErr }]);
     await expectEnd();
     expect(far.asyncEvents[0]?.text).toContain('names memory that its queue pair may not use');
   });

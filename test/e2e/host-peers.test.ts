@@ -1,7 +1,6 @@
 /** How a host handles silent, faulty, hostile or vanished peers: raw bytes over loopback. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { AsyncEventType, CMEventType, QPState, WCStatus } from '#contract/verbs/enums';
-import type { HostId } from '#daemon/host/host-id';
 import type { RnicHostOptions } from '#daemon/host/rnic-host';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { bytesOf } from '../support/hex.ts';
@@ -20,16 +19,15 @@ const peers: RawPeer[] = [];
 
 function node(options: Partial<RnicHostOptions> = {}): RnicNode {
   const wire = { startupTimeoutMicros: STARTUP_MICROS, closeTimeoutMicros: CLOSE_MICROS };
-  const devices = [{ name: 'iwarp0', addresses: [], wire }];
-  const made = new RnicNode({ devices, ...options });
+  const made = new RnicNode({ devices: [{ name: 'iwarp0', addresses: [], wire }], ...options });
   nodes.push(made);
   return made;
 }
 
-async function rawListener(): Promise<RawListener> {
+async function rawListener() {
   const listener = await RawListener.open();
   listeners.push(listener);
-  return listener;
+  return { listener, at: { address: '127.0.0.1', port: listener.port } };
 }
 
 async function dial(port: number): Promise<RawPeer> {
@@ -44,16 +42,16 @@ afterEach(async () => {
   await Promise.all(nodes.splice(0).map(({ host }) => host.close()));
 });
 
-/** A host that accepted a raw initiator, which may now send FPDUs. */
-async function acceptedPeer(): Promise<{
-  to: RnicNode;
-  peer: RawPeer;
-  channel: Channel;
-  id: HostId;
-}> {
+/** A listening host, and a raw initiator that has connected to it. */
+async function dialedHost() {
   const to = node();
   const listener = to.listen();
-  const peer = await dial(listener.at.port);
+  return { to, listener, peer: await dial(listener.at.port) };
+}
+
+/** A host that accepted a raw initiator, which may now send FPDUs. */
+async function acceptedPeer() {
+  const { to, listener, peer } = await dialedHost();
   peer.say(mpaRequest());
   const { id } = await to.event(listener.id);
   const channel = to.channel();
@@ -64,16 +62,10 @@ async function acceptedPeer(): Promise<{
 }
 
 /** A host that connected to a raw responder. */
-async function connectedPeer(): Promise<{
-  from: RnicNode;
-  peer: RawPeer;
-  channel: Channel;
-  id: HostId;
-}> {
+async function connectedPeer() {
   const from = node();
-  const listener = await rawListener();
+  const { listener, at } = await rawListener();
   const channel = from.channel();
-  const at = { address: '127.0.0.1', port: listener.port };
   const id = await from.connect(channel, at, { wire: CLIENT_SERVER });
   const peer = await listener.peer();
   peers.push(peer);
@@ -121,18 +113,14 @@ describe('startup of a responder', () => {
   });
 
   it('closes on a Request with more than 512 bytes of private data [MPA-7.1.1-20]', async () => {
-    const to = node();
-    const listener = to.listen();
-    const peer = await dial(listener.at.port);
+    const { peer } = await dialedHost();
     peer.say(mpaRequest({ revision: 1, privateData: new Uint8Array(513) }));
     await peer.overs();
     expect(peer.received).toHaveLength(0);
   });
 
   it('closes when the peer finishes within the private data it announced [MPA-7.1.1-21]', async () => {
-    const to = node();
-    const listener = to.listen();
-    const peer = await dial(listener.at.port);
+    const { to, listener, peer } = await dialedHost();
     peer.say(mpaRequest({ privateData: new Uint8Array(40) }).subarray(0, 50));
     peer.finish();
     await peer.overs();
@@ -141,9 +129,7 @@ describe('startup of a responder', () => {
   });
 
   it('accepts revision 1 from a peer, byte by byte', async () => {
-    const to = node();
-    const listener = to.listen();
-    const peer = await dial(listener.at.port);
+    const { to, listener, peer } = await dialedHost();
     const request = mpaRequest({ revision: 1, privateData: Uint8Array.of(1, 2, 3) });
     for (let at = 0; at < request.length; at++) {
       peer.say(request.subarray(at, at + 1));
@@ -168,8 +154,7 @@ describe('startup of a responder', () => {
       const peer = await dial(listener.at.port);
       peer.say(mpaRequest({ ird: 0x8008, ord }));
       const asked = await to.event(listener.id);
-      const wishes = { ...NO_WISHES, responderResources: 0 };
-      to.host.cm.accept(asked.id, to.channel().qp, wishes);
+      to.host.cm.accept(asked.id, to.channel().qp, { ...NO_WISHES, responderResources: 0 });
       const reply = await peer.receive(24);
       expect(reply.readUInt16BE(20) & 0x3fff).toBe(0x3fff);
       expect(reply.readUInt16BE(22) & 0xc000).toBe(0x8000);
@@ -212,9 +197,7 @@ describe('startup of a responder', () => {
   });
 
   it('rejects a reply once the peer has gone', async () => {
-    const to = node();
-    const listener = to.listen();
-    const peer = await dial(listener.at.port);
+    const { to, listener, peer } = await dialedHost();
     peer.say(mpaRequest());
     const { id } = await to.event(listener.id);
     peer.reset();
@@ -230,8 +213,7 @@ describe('startup of a responder', () => {
 describe('startup of an initiator', () => {
   it('a peer that never replies is unreachable, with ETIMEDOUT [MPA-7.1.2-18]', async () => {
     const from = node();
-    const listener = await rawListener();
-    const at = { address: '127.0.0.1', port: listener.port };
+    const { listener, at } = await rawListener();
     const channel = from.channel();
     const id = await from.connect(channel, at);
     const event = await from.event(id);
@@ -244,8 +226,7 @@ describe('startup of an initiator', () => {
 
   it('a wrong key ends it with a connect error [MPA-7.1.1-05, MPA-7.1.2-15]', async () => {
     const from = node();
-    const listener = await rawListener();
-    const at = { address: '127.0.0.1', port: listener.port };
+    const { listener, at } = await rawListener();
     const id = await from.connect(from.channel(), at);
     const peer = await listener.peer();
     await peer.receive(24);
@@ -257,8 +238,7 @@ describe('startup of an initiator', () => {
 
   it('a peer that closes or resets before its Reply counts as a rejection', async () => {
     const from = node();
-    const listener = await rawListener();
-    const at = { address: '127.0.0.1', port: listener.port };
+    const { listener, at } = await rawListener();
     for (const leave of ['finish', 'reset'] as const) {
       const id = await from.connect(from.channel(), at);
       const peer = await listener.peer();
@@ -271,8 +251,7 @@ describe('startup of an initiator', () => {
 
   it('the depths and private data of a rejecting Reply reach the consumer [EMPA-9.1-11]', async () => {
     const from = node();
-    const listener = await rawListener();
-    const at = { address: '127.0.0.1', port: listener.port };
+    const { listener, at } = await rawListener();
     const id = await from.connect(from.channel(), at);
     const peer = await listener.peer();
     await peer.receive(24);
@@ -288,8 +267,7 @@ describe('startup of an initiator', () => {
 
   it('accepts a Reply and the first message in one segment', async () => {
     const from = node();
-    const listener = await rawListener();
-    const at = { address: '127.0.0.1', port: listener.port };
+    const { listener, at } = await rawListener();
     const channel = from.channel();
     channel.receive(0, 64);
     const id = await from.connect(channel, at, { wire: CLIENT_SERVER });
@@ -302,9 +280,8 @@ describe('startup of an initiator', () => {
 
   it('gives up on TCP at its deadline', async () => {
     const from = node({ limits: { dialTimeoutMicros: 0 } });
-    const listener = await rawListener();
     const channel = from.channel();
-    const id = await from.connect(channel, { address: '127.0.0.1', port: listener.port });
+    const id = await from.connect(channel, (await rawListener()).at);
     const event = await from.event(id);
     // Loopback may be faster than a deadline of nothing: then the Reply is missing instead.
     expect(event).toMatchObject({ type: CMEventType.unreachable, error: 'ETIMEDOUT' });

@@ -16,6 +16,7 @@ const LIMITS = {
   idleTimeoutMs: 1_000,
   checkIntervalMs: 50,
 };
+const JSON_TYPE = 'Content-Type: application/json';
 const STAYS = '(the server does not close)';
 
 /** An endless sequence of pieces, and whether it is still being generated. */
@@ -84,11 +85,16 @@ beforeEach(async () => {
 afterEach(() => server.close());
 
 /** Sends bytes and collects the response until the server closes. */
-async function exchange(bytes: string | Uint8Array): Promise<string> {
+async function exchange(bytes: string): Promise<string> {
+  return await collected(dial(bytes));
+}
+
+/** A client that sends bytes, and does not mind how the connection ends. */
+function dial(bytes: string): Socket {
   const socket = connect(server.port, '127.0.0.1');
-  const answer = collected(socket);
+  socket.on('error', () => undefined);
   socket.write(bytes);
-  return await answer;
+  return socket;
 }
 
 async function collected(socket: Socket): Promise<string> {
@@ -96,7 +102,6 @@ async function collected(socket: Socket): Promise<string> {
   socket.on('data', (bytes) => {
     text += bytes.toString('latin1');
   });
-  socket.on('error', () => undefined);
   const timer = setTimeout(() => {
     text += STAYS;
     socket.destroy();
@@ -116,6 +121,9 @@ function request(...lines: string[]): string {
   return `${lines.join('\r\n')}\r\n\r\n`;
 }
 
+const post = (...lines: string[]): string =>
+  request('POST /reset HTTP/1.1', 'Host: localhost', ...lines);
+
 function get(path: string): string {
   return request(`GET ${path} HTTP/1.1`, 'Host: localhost', 'Connection: close');
 }
@@ -127,6 +135,8 @@ async function healthy(): Promise<void> {
 }
 
 describe('invalid requests', () => {
+  afterEach(healthy);
+
   it.each([
     ['bytes', '\u0000\u0001\u0002\u0003\r\n\r\n'],
     ['TLS', '\u0016\u0003\u0001\u0002\u0000\u0001\u0000\u0001\u00fc\u0003\u0003'.padEnd(600, 'x')],
@@ -134,24 +144,10 @@ describe('invalid requests', () => {
     ['an unknown version', request('GET /status HTTP/9.1', 'Host: localhost')],
     ['no host', request('GET /status HTTP/1.1', 'Connection: close')],
     ['no host, HTTP/1.0', request('GET /status HTTP/1.0')],
-    ['a bad length', request('POST /reset HTTP/1.1', 'Host: localhost', 'Content-Length: -1')],
-    [
-      'two lengths',
-      request('POST /reset HTTP/1.1', 'Host: localhost', 'Content-Length: 1', 'Content-Length: 2'),
-    ],
-    [
-      'a length and chunks',
-      request(
-        'POST /reset HTTP/1.1',
-        'Host: localhost',
-        'Content-Length: 4',
-        'Transfer-Encoding: chunked',
-      ),
-    ],
-    [
-      'bad chunks',
-      `${request('POST /reset HTTP/1.1', 'Host: localhost', 'Content-Type: application/json', 'Transfer-Encoding: chunked')}zz\r\n`,
-    ],
+    ['a bad length', post('Content-Length: -1')],
+    ['two lengths', post('Content-Length: 1', 'Content-Length: 2')],
+    ['a length and chunks', post('Content-Length: 4', 'Transfer-Encoding: chunked')],
+    ['bad chunks', `${post(JSON_TYPE, 'Transfer-Encoding: chunked')}zz\r\n`],
     ['a folded header', 'GET /status HTTP/1.1\r\nHost: localhost\r\nX: a\r\n b: c\r\n\r\n'],
     ['a header without colon', request('GET /status HTTP/1.1', 'Host: localhost', 'no colon')],
     ['a zero byte', request('GET /status HTTP/1.1', 'Host: localhost', 'X: a\u0000b')],
@@ -162,7 +158,6 @@ describe('invalid requests', () => {
   ])('%s: refused', async (_, bytes) => {
     expect(await exchange(bytes)).not.toMatch(/^HTTP\/1\.1 2/);
     expect(target.resets).toBe(0);
-    await healthy();
   });
 
   it('CONNECT and Upgrade lead nowhere', async () => {
@@ -172,7 +167,6 @@ describe('invalid requests', () => {
       request('GET /nothing HTTP/1.1', 'Host: localhost', 'Connection: Upgrade', 'Upgrade: h2c'),
     );
     expect(upgrade).toMatch(/^HTTP\/1\.1 404/);
-    await healthy();
   });
 
   it('heads and targets beyond their size', async () => {
@@ -183,7 +177,6 @@ describe('invalid requests', () => {
     const many = Array.from({ length: 1000 }, (_, index) => `x${index}:`);
     const counted = request('GET /healthz HTTP/1.1', 'Host: localhost', ...many);
     expect(await exchange(counted)).toMatch(/^HTTP\/1\.1 (?:200|431)/);
-    await healthy();
   });
 
   it('bytes at random, seeded', async () => {
@@ -203,7 +196,6 @@ describe('invalid requests', () => {
       socket.resume();
       await closeOf(socket);
     }
-    await healthy();
   });
 });
 
@@ -234,7 +226,7 @@ describe('slow or half-open clients', () => {
   });
 
   it('one that drips a head is closed in time', async () => {
-    const socket = connect(server.port, '127.0.0.1');
+    const socket = dial('');
     const answer = collected(socket);
     const head = request('GET /status HTTP/1.1', 'Host: localhost', `X: ${'y'.repeat(2000)}`);
     for (const letter of head) {
@@ -247,10 +239,9 @@ describe('slow or half-open clients', () => {
   });
 
   it('one that drips a body is closed in time', async () => {
-    const socket = connect(server.port, '127.0.0.1');
+    const socket = dial('');
     const answer = collected(socket);
-    const type = 'Content-Type: application/json';
-    socket.write(request('POST /reset HTTP/1.1', 'Host: localhost', type, 'Content-Length: 60000'));
+    socket.write(post(JSON_TYPE, 'Content-Length: 60000'));
     while (!socket.destroyed && socket.writable) {
       socket.write(' ');
       await quiet(20);
@@ -263,21 +254,15 @@ describe('slow or half-open clients', () => {
   });
 
   it('one that leaves midway leaks nothing', async () => {
-    for (const bytes of ['GET /sta', 'POST /reset HTTP/1.1\r\nHost: localhost\r\nContent-Le']) {
-      const socket = connect(server.port, '127.0.0.1');
-      socket.on('error', () => undefined);
-      socket.write(bytes);
-      await quiet(20);
+    for (const bytes of [
+      'GET /sta',
+      'POST /reset HTTP/1.1\r\nHost: localhost\r\nContent-Le',
+      `${post(JSON_TYPE, 'Content-Length: 20')}{"x"`,
+    ]) {
+      const socket = dial(bytes);
+      await quiet(50);
       socket.resetAndDestroy();
     }
-    const type = 'Content-Type: application/json';
-    const cut = connect(server.port, '127.0.0.1');
-    cut.on('error', () => undefined);
-    cut.write(
-      `${request('POST /reset HTTP/1.1', 'Host: localhost', type, 'Content-Length: 20')}{"x"`,
-    );
-    await quiet(50);
-    cut.resetAndDestroy();
     await healthy();
     expect(target.resets).toBe(0);
   });
@@ -285,10 +270,8 @@ describe('slow or half-open clients', () => {
   it('more of them than are allowed are turned away, and others served once they are gone', async () => {
     let open = 0;
     const ends = Array.from({ length: 40 }, async () => {
-      const socket = connect(server.port, '127.0.0.1');
       open += 1;
-      socket.write('GET /status HTTP/1.1\r\nHost: ');
-      const answer = await collected(socket);
+      const answer = await exchange('GET /status HTTP/1.1\r\nHost: ');
       open -= 1;
       return answer;
     });
@@ -318,10 +301,8 @@ describe('slow or half-open clients', () => {
   });
 
   it('one that does not read a stream stops it, and is closed', async () => {
-    const socket = connect(server.port, '127.0.0.1');
-    socket.on('error', () => undefined);
+    const socket = dial(get('/spring'));
     socket.pause();
-    socket.write(get('/spring'));
     await expect.poll(() => spring.running).toBe(1);
     await expect.poll(() => spring.running).toBe(0);
     // The contents of socket buffers, not all that could be generated in the time.
@@ -331,9 +312,7 @@ describe('slow or half-open clients', () => {
   });
 
   it('one that leaves a stream stops it', async () => {
-    const socket = connect(server.port, '127.0.0.1');
-    socket.on('error', () => undefined);
-    socket.write(get('/spring'));
+    const socket = dial(get('/spring'));
     await once(socket, 'data');
     socket.destroy();
     await expect.poll(() => spring.running).toBe(0);
@@ -341,12 +320,7 @@ describe('slow or half-open clients', () => {
   });
 
   it('none delays the end of the server', async () => {
-    const sockets = [get('/spring'), 'GET /', ''].map((bytes) => {
-      const socket = connect(server.port, '127.0.0.1');
-      socket.on('error', () => undefined);
-      socket.write(bytes);
-      return socket;
-    });
+    const sockets = [get('/spring'), 'GET /', ''].map(dial);
     await expect.poll(() => spring.running).toBe(1);
     await server.close();
     await expect.poll(() => spring.running).toBe(0);

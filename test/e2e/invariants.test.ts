@@ -72,8 +72,7 @@ describe('the accounts of two hosts', () => {
 
   it('are right for a QP that fails and is reset before its stream notices', () => {
     const { active } = pair;
-    const sgList = [{ addr: 1, length: 8, lkey: 1 }];
-    active.postSend({ opcode: WROpcode.send, sgList });
+    active.postSend({ opcode: WROpcode.send, sgList: [{ addr: 1, length: 8, lkey: 1 }] });
     check();
     active.qp.modify(QPState.RESET, near.host.now());
     check();
@@ -135,8 +134,7 @@ describe('a wrong entry', () => {
       (rig) => {
         const mw = rig.nic.allocMW(rig.pd, MWType.type2);
         const bind = { key: 1, access: 0, lkey: rig.mr.lkey, addressHi: 0, addressLo: 0x10000 };
-        const request = { ...bind, lengthBytes: 8 };
-        expect(mw.bind(request, rig.qp)).toBe(true);
+        expect(mw.bind({ ...bind, lengthBytes: 8 }, rig.qp)).toBe(true);
         rig.qp.ownWindows.clear();
       },
     ],

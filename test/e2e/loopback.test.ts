@@ -17,7 +17,6 @@ afterEach(async () => {
   await folder.clean();
 });
 
-/** Connections that the kernel has from or to a port. */
 function kernelConnections(port: number): number {
   const digits = `:${port.toString(16).toUpperCase().padStart(4, '0')} `;
   return readFileSync('/proc/net/tcp', 'utf8')

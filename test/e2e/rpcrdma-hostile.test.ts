@@ -36,6 +36,7 @@ import {
   messageHeader,
   shortCall,
   shortReply,
+  storePayload,
 } from '../support/rpcrdma-rig.ts';
 
 const NO_LISTS: ChunkLists = { readList: [], writeList: [], replyChunk: undefined };
@@ -53,6 +54,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
   let server: RpcServer;
   /** Whom no hostility may touch. */
   let bystander: RpcClient;
+  const raws: RawPeer[] = [];
 
   beforeAll(async () => {
     world = await makeWorld();
@@ -63,6 +65,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
   });
 
   afterEach(async () => {
+    for (const raw of raws.splice(0)) await raw.close();
     expect(sumOf(await bystander.call(ECHO, 'FETCH', 20_000))).toBe(sumOf(pattern(20_000)));
     expect(bystander.counters.connections).toBe(1);
   });
@@ -73,7 +76,11 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     await world.close();
   });
 
-  const connectRaw = (): Promise<RawPeer> => RawPeer.connect(world.provider, server.address.port);
+  async function connectRaw(): Promise<RawPeer> {
+    const raw = await RawPeer.connect(world.provider, server.address.port);
+    raws.push(raw);
+    return raw;
+  }
 
   async function expectAlive(raw: RawPeer): Promise<void> {
     raw.send(shortCall(0xffff));
@@ -92,12 +99,12 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
       else await expectAlive(raw);
     }
     await expectAlive(raw);
-    await raw.close();
   });
 
   it('that sends anything gets an error, a reply or a disconnect [RPCR-4.2-02, RPCR-4.2-05]', async () => {
     let raw = await connectRaw();
     let fate = 0;
+    const writeList = [[{ handle: 1, lengthBytes: 9, offset: 0n }]];
     const samples = [
       shortCall(1),
       shortCall(
@@ -106,19 +113,12 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
       ),
       messageBytes({ type: 'done', xid: 3, credits: 1 }),
       messageBytes(
-        {
-          type: 'msg',
-          xid: 4,
-          credits: 1,
-          ...NO_LISTS,
-          writeList: [[{ handle: 1, lengthBytes: 9, offset: 0n }]],
-        },
+        { type: 'msg', xid: 4, credits: 1, ...NO_LISTS, writeList },
         callPayload(4, (writer) => writer.uint32(4), 1),
       ),
     ];
     for (const bytes of mutants(samples, 400)) {
       if (raw.ended !== undefined) {
-        await raw.close();
         raw = await connectRaw();
         fate += 1;
       }
@@ -132,24 +132,13 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
       }
     }
     expect(fate).toBeLessThan(400);
-    await raw.close();
   });
 
   it('with a chunk of 16 segments is served; one with 1000 gets an error [NFSR-8267.6.4-01]', async () => {
     const raw = await connectRaw();
     const bytes = pattern(1600);
     const mr = await raw.channel.pd.regMR(bytes, Access.remoteRead);
-    const payload = callPayload(
-      1,
-      (writer) => {
-        writer.string('x');
-        writer.bulk(bytes);
-        writer.uint32(3);
-      },
-      2,
-    );
-    const reduced = { stream: payload.stream, items: [], lengthBytes: payload.stream.length };
-    const position = payload.items[0]?.position ?? 0;
+    const { reduced, position } = storePayload(bytes);
     const readList = Array.from({ length: 16 }, (_, i) => ({
       position,
       ...segmentOf(mr, i * 100, 100),
@@ -161,23 +150,12 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     raw.send(messageBytes({ type: 'msg', xid: 2, credits: 1, ...NO_LISTS, readList: many }));
     expect((await raw.next()).header).toMatchObject({ ...ERROR_CHUNK, xid: 2 });
     await expectAlive(raw);
-    await raw.close();
   });
 
   it('whose chunk is not as long as its count gets GARBAGE_ARGS [RPCR-3.4-07, RPCR2-4.5.2-02]', async () => {
     const raw = await connectRaw();
     const mr = await raw.channel.pd.regMR(pattern(200), Access.remoteRead);
-    const payload = callPayload(
-      1,
-      (writer) => {
-        writer.string('x');
-        writer.bulk(pattern(101));
-        writer.uint32(3);
-      },
-      2,
-    );
-    const reduced = { stream: payload.stream, items: [], lengthBytes: payload.stream.length };
-    const position = payload.items[0]?.position ?? 0;
+    const { reduced, position } = storePayload(pattern(101));
     const statusFor = async (at: number, lengthBytes: number): Promise<string> => {
       const readList = [{ position: at, ...segmentOf(mr, 0, lengthBytes) }];
       raw.send(messageBytes({ type: 'msg', xid: 1, credits: 1, ...NO_LISTS, readList }, reduced));
@@ -191,7 +169,6 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     expect(await statusFor(position + 4, 101)).toBe('00000004');
     // The name, which is not eligible.
     expect(await statusFor(44, 101)).toBe('00000004');
-    await raw.close();
   });
 
   it('that names more memory than it has registered loses its connection [RPCR2-4.5.3-01]', async () => {
@@ -200,7 +177,6 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     const readList = [{ position: 0, ...segmentOf(mr, 0, 65) }];
     raw.send(messageBytes({ type: 'nomsg', xid: 1, credits: 1, ...NO_LISTS, readList }));
     expect(await raw.end()).not.toBe('');
-    await raw.close();
   });
 
   it('that names memory which it does not have loses its connection [RPCR2-4.5.3-01]', async () => {
@@ -214,7 +190,6 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
       const header = { type, xid: 1, credits: 1, ...NO_LISTS, ...lists } as const;
       raw.send(type === 'msg' ? messageBytes(header, payload) : messageBytes(header));
       expect(await raw.end()).not.toBe('');
-      await raw.close();
     }
   });
 
@@ -227,7 +202,6 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     };
     await expect(answers()).rejects.toThrow('no buffer available');
     expect(answered).toEqual(answered.map((_, index) => index + 1));
-    await raw.close();
   });
 
   it('that never reads what it asked for loses its connection in time', async () => {
@@ -295,7 +269,6 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
 
   type Reach = (
     segment: Segment,
-    mr: MR,
   ) => readonly [kind: 'read' | 'write', offset: bigint, lengthBytes: number];
 
   const inside: readonly (readonly [string, Reach])[] = [
@@ -311,15 +284,11 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     ['write', 'windowed'],
     ['reply', 'windowed'],
   ] as const;
-  const cases = chunkKinds.flatMap(([chunk, memory]) => [
-    ...inside.map(([where, reach]) => [memory, chunk, where, reach] as const),
-    [
-      memory,
-      chunk,
-      'in the other direction',
-      (s: Segment) => [chunk === 'read' ? 'write' : 'read', s.offset, 1] as const,
-    ] as const,
-  ]);
+  const cases = chunkKinds.flatMap(([chunk, memory]) => {
+    const other: Reach = (s) => [chunk === 'read' ? 'write' : 'read', s.offset, 1];
+    const ways = [...inside, ['in the other direction', other] as const];
+    return ways.map(([where, reach]) => [memory, chunk, where, reach] as const);
+  });
 
   /** 8000 bytes for a call. */
   async function memoryOf(memory: 'registered' | 'windowed'): Promise<Uint8Array> {
@@ -361,14 +330,9 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
       const mr = await ownMemory();
       const failing = codeOf(callWith(chunk, memory));
       const segment = offeredOf(await raw.next(), chunk);
-      const [kind, offset, lengthBytes] = reach(segment, mr);
-      void touch(
-        chunk === 'read' || kind === 'read' ? kind : 'write',
-        segment,
-        offset,
-        lengthBytes,
-        mr,
-      );
+      const [kind, offset, lengthBytes] = reach(segment);
+      const way = chunk === 'read' || kind === 'read' ? kind : 'write';
+      void touch(way, segment, offset, lengthBytes, mr);
       expect(await raw.end()).not.toBe('');
       await listener.close();
       expect(await failing).toBe('connectionLost');
@@ -384,8 +348,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
       const segment = offeredOf(message, 'read');
       await touch('read', segment, segment.offset, segment.lengthBytes, mr);
       expect(Buffer.compare(mr.buffer.subarray(0, 8000), pattern(8000))).toBe(0);
-      const reply = shortReply(message.header.xid, 4);
-      raw.send(Uint8Array.from([...reply, 0, 0, 0, 9]));
+      raw.send(Uint8Array.from([...shortReply(message.header.xid, 4), 0, 0, 0, 9]));
       expect(await call).toBe(9);
       void touch('read', segment, segment.offset, 1, mr);
       expect(await raw.end()).not.toBe('');
@@ -484,9 +447,8 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     const returned = writeList.map((chunk) => chunk.map((s) => ({ ...s, lengthBytes: 0 })));
     const inline = bytesOf(`${hexOf(shortReply(xid).subarray(28))} 00000001 00000004 61626364`);
     const payload = { stream: inline, items: [], lengthBytes: inline.length };
-    raw.send(
-      messageBytes({ type: 'msg', xid, credits: 4, ...NO_LISTS, writeList: returned }, payload),
-    );
+    const header = { type: 'msg', xid, credits: 4, ...NO_LISTS, writeList: returned } as const;
+    raw.send(messageBytes(header, payload));
     expect(await call).toBe('badReply');
     const next = client.call(ECHO, 'NULL', undefined);
     raw.send(shortReply((await raw.next()).header.xid));
@@ -518,23 +480,20 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     const first = client.call(ECHO, 'NULL', undefined);
     raw.send(shortReply((await raw.next()).header.xid, 0xffff_ffff));
     await first;
-    const calls = Promise.all(
-      Array.from({ length: 80 }, () => client.call(ECHO, 'NULL', undefined)),
-    );
+    const calls = Array.from({ length: 80 }, () => client.call(ECHO, 'NULL', undefined));
     const xids: number[] = [];
     for (let i = 0; i < 48; i++) xids.push((await raw.next()).header.xid);
     for (const xid of xids) raw.send(shortReply(xid, 0xffff_ffff));
     for (let i = 48; i < 80; i++) raw.send(shortReply((await raw.next()).header.xid));
-    await calls;
+    await Promise.all(calls);
     expect(client.counters.connections).toBe(1);
   });
 
   it('that sends RDMA_ERROR fails only that call', async () => {
     const call = codeOf(client.call(ECHO, 'NULL', undefined));
     const { xid } = (await raw.next()).header;
-    raw.send(
-      messageBytes({ type: 'error', xid, credits: 1, version: 1, error: { code: 'chunk' } }),
-    );
+    const error = { code: 'chunk' } as const;
+    raw.send(messageBytes({ type: 'error', xid, credits: 1, version: 1, error }));
     expect(await call).toBe('ERR_CHUNK');
   });
 });

@@ -25,7 +25,7 @@ import {
   WORLDS,
   type World,
 } from '../support/rpc-world.ts';
-import { callPayload, messageBytes, shortCall } from '../support/rpcrdma-rig.ts';
+import { messageBytes, shortCall, storePayload } from '../support/rpcrdma-rig.ts';
 
 /** Around roundup, the threshold of 4096, pages, and large. */
 const SIZES = [0, 1, 3, 4, 5, 1000, 3900, 4020, 4028, 4032, 4033, 4096, 8193, 65_536, 1 << 20];
@@ -45,6 +45,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
   let server: RpcServer;
   let client: RpcClient;
   let log: EchoLog;
+  const closers: (() => Promise<void>)[] = [];
 
   const connectClient = (options: Partial<RpcClientOptions> = {}): Promise<RpcClient> =>
     connectRpc(world.provider, { host: '127.0.0.1', port: server.address.port, ...options });
@@ -61,6 +62,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
   });
   afterEach(async () => {
     vi.restoreAllMocks();
+    for (const close of closers.splice(0)) await close();
     await client.close();
     await server.close();
   });
@@ -151,15 +153,11 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
   it('reports why a call cannot be executed, and continues [RPCR2-6.3-01]', async () => {
     const other = defineProgram({ ...ECHO, number: ECHO.number + 1 });
     const later = defineProgram({ ...ECHO, version: 9 });
-    expect(await failureOf(client.call(ECHO, 'MISSING', undefined))).toEqual([
-      'PROC_UNAVAIL',
-      false,
-    ]);
+    const missing = client.call(ECHO, 'MISSING', undefined);
+    expect(await failureOf(missing)).toEqual(['PROC_UNAVAIL', false]);
     expect(await failureOf(client.call(other, 'NULL', undefined))).toEqual(['PROG_UNAVAIL', false]);
-    expect(await failureOf(client.call(later, 'NULL', undefined))).toEqual([
-      'PROG_MISMATCH',
-      false,
-    ]);
+    const mismatch = client.call(later, 'NULL', undefined);
+    expect(await failureOf(mismatch)).toEqual(['PROG_MISMATCH', false]);
     const args = { name: 'fail', bytes: pattern(10), mode: 0 };
     expect(await failureOf(client.call(ECHO, 'STORE', args))).toEqual(['SYSTEM_ERR', false]);
     const long = { ...args, name: 'x'.repeat(256) };
@@ -179,14 +177,8 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
   });
 
   it('identifies the caller to the server', async () => {
-    const user = {
-      flavor: 'sys',
-      stamp: 1,
-      machineName: 'host',
-      uid: 7,
-      gid: 8,
-      gids: [9],
-    } as const;
+    const ids = { uid: 7, gid: 8, gids: [9] };
+    const user = { flavor: 'sys', stamp: 1, machineName: 'host', ...ids } as const;
     await client.call(ECHO, 'FETCH', 1, { credential: user });
     await client.call(ECHO, 'FETCH', 1);
     expect(log.calls.map(({ credential }) => credential)).toEqual([user, { flavor: 'none' }]);
@@ -218,11 +210,8 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await roaming.call(ECHO, 'MIRROR', bytes);
     expect(roaming.counters.exposed).toBe(0);
     await odd.close();
-    const small = await listenRpc(world.provider, echo.service, {
-      ...options,
-      port,
-      inlineBytes: 1024,
-    });
+    const smaller = { ...options, port, inlineBytes: 1024 };
+    const small = await listenRpc(world.provider, echo.service, smaller);
     expect(Buffer.compare(await roaming.call(ECHO, 'MIRROR', bytes), bytes)).toBe(0);
     expect(roaming.counters.exposed).toBe(2);
     await roaming.close();
@@ -234,29 +223,13 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     const raw = await RawPeer.connect(world.provider, port, { responderResources: 1 });
     const bytes = pattern(5000);
     const mr = await raw.channel.pd.regMR(bytes, Access.remoteRead);
-    const payload = callPayload(
-      1,
-      (writer) => {
-        writer.string('x');
-        writer.bulk(bytes);
-        writer.uint32(3);
-      },
-      2,
-    );
-    const [item] = payload.items;
-    const readList = Array.from({ length: 5 }, (_, i) => ({
-      position: item?.position ?? 0,
-      handle: mr.rkey,
-      lengthBytes: 1000,
-      offset: mr.address + BigInt(i * 1000),
-    }));
-    const { stream } = payload;
-    raw.send(
-      messageBytes(
-        { type: 'msg', xid: 1, credits: 1, readList, writeList: [], replyChunk: undefined },
-        { stream, items: [], lengthBytes: stream.length },
-      ),
-    );
+    const { reduced, position } = storePayload(bytes);
+    const readList = Array.from({ length: 5 }, (_, i) => {
+      const offset = mr.address + BigInt(i * 1000);
+      return { position, handle: mr.rkey, lengthBytes: 1000, offset };
+    });
+    const lists = { readList, writeList: [], replyChunk: undefined };
+    raw.send(messageBytes({ type: 'msg', xid: 1, credits: 1, ...lists }, reduced));
     const reply = await raw.next();
     expect(new XdrReader(reply.payload.subarray(24)).uint32()).toBe(sumOf(bytes));
     await raw.close();
@@ -264,12 +237,10 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
 
   it('refuses to serve with too few credits for what it is asked to do [RPCR-3.8-05]', async () => {
     const { service } = echoService();
-    const serve = (credits: number, readListReplies: boolean): Promise<RpcServer> =>
-      listenRpc(world.provider, service, {
-        host: '127.0.0.1',
-        port: 0,
-        responder: { credits, readListReplies },
-      });
+    const serve = (credits: number, readListReplies: boolean): Promise<RpcServer> => {
+      const responder = { credits, readListReplies };
+      return listenRpc(world.provider, service, { host: '127.0.0.1', port: 0, responder });
+    };
     await expect(serve(0, false)).rejects.toThrow(RangeError);
     await expect(serve(1, true)).rejects.toThrow(RangeError);
     await (await serve(1, false)).close();
@@ -277,11 +248,8 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
   });
 
   it('answers with plain Sends, whatever the client could have invalidated [CMPD-4.1-02]', async () => {
-    const privateData = emitPrivateData({
-      remoteInvalidation: true,
-      sendBytes: 4096,
-      receiveBytes: 4096,
-    });
+    const sizes = { sendBytes: 4096, receiveBytes: 4096 };
+    const privateData = emitPrivateData({ remoteInvalidation: true, ...sizes });
     const { port } = server.address;
     let memory: Awaited<ReturnType<typeof raw.pd.allocMR>> | undefined;
     const raw = await connect(world.provider, {
@@ -324,12 +292,23 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
       const mirrored = await oldClient.call(roomless, 'MIRROR', bytes);
       expect(Buffer.compare(mirrored, bytes)).toBe(0);
     }
-    await expect(client.call(roomless, 'MIRROR', pattern(5000))).rejects.toMatchObject({
-      code: 'ERR_CHUNK',
-    });
+    const mirror = client.call(roomless, 'MIRROR', pattern(5000));
+    await expect(mirror).rejects.toMatchObject({ code: 'ERR_CHUNK' });
     await oldClient.close();
     await old.close();
   });
+
+  /** A client of a server that never answers, with its peer there. */
+  async function lossyClient() {
+    const silent = await RawServer.listen(world.provider);
+    const accepting = silent.accept();
+    const lossy = await connectRpc(world.provider, { host: '127.0.0.1', port: silent.port });
+    closers.push(
+      () => lossy.close(),
+      () => silent.close(),
+    );
+    return { silent, lossy, peer: await accepting };
+  }
 
   it('abandons a call at its deadline or on request; a late reply is harmless', async () => {
     let open = (): void => undefined;
@@ -348,11 +327,8 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
   });
 
   it('repeats only idempotent calls after a loss [RPCR-8-01]', async () => {
-    const silent = await RawServer.listen(world.provider);
+    const { silent, lossy, peer } = await lossyClient();
     const { port } = silent;
-    const accepting = silent.accept();
-    const lossy = await connectRpc(world.provider, { host: '127.0.0.1', port });
-    const peer = await accepting;
     const args = { name: 'b', bytes: pattern(9), mode: 0 };
     const twice = lossy.call(ECHO, 'FETCH', 9000);
     // The first call holds the only credit, so this one is not sent.
@@ -367,36 +343,25 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(echo.log.calls.map(({ xid }) => xid)).toEqual([header.xid]);
     expect(echo.log.stored).toEqual(['b']);
     expect(lossy.counters).toMatchObject({ connections: 2, sent: 3 });
-    await lossy.close();
     await second.close();
   });
 
   it('does not retry a non-idempotent call and reports an unknown outcome [NFSR-8267.4-03]', async () => {
-    const silent = await RawServer.listen(world.provider);
-    const accepting = silent.accept();
-    const lossy = await connectRpc(world.provider, { host: '127.0.0.1', port: silent.port });
-    const peer = await accepting;
-    const args = { name: 'b', bytes: pattern(9), mode: 0 };
-    const once = failureOf(lossy.call(ECHO, 'STORE', args));
+    const { lossy, peer } = await lossyClient();
+    const once = failureOf(lossy.call(ECHO, 'STORE', { name: 'b', bytes: pattern(9), mode: 0 }));
     await peer.next();
     await peer.close();
     expect(await once).toEqual(['connectionLost', true]);
-    await lossy.close();
-    await silent.close();
   });
 
   it('closes at once while it waits for a server that does not answer', async () => {
-    const silent = await RawServer.listen(world.provider);
-    const accepting = silent.accept();
-    const lossy = await connectRpc(world.provider, { host: '127.0.0.1', port: silent.port });
-    const peer = await accepting;
+    const { lossy, peer } = await lossyClient();
     await peer.close();
     // The second connection is never accepted.
     const call = failureOf(lossy.call(ECHO, 'NULL', undefined));
     await quiet(100);
     await lossy.close();
     expect((await call)[0]).toBe('closed');
-    await silent.close();
   });
 
   it('reports why it cannot connect', async () => {

@@ -90,8 +90,7 @@ describe.each(Object.keys(WAYS))('rping over %s', (name) => {
 
   it.each([23, 64, 1000, 4096, 65535, 65536])('of %i bytes', async (size) => {
     const server = await startServer(ways);
-    const words = ['-C', '5', '-V', '-v', '-S', String(size)];
-    const client = await startClient(ways, words).end();
+    const client = await startClient(ways, ['-C', '5', '-V', '-v', '-S', String(size)]).end();
     expect(client.status).toBe(0);
     expect(client.stdout.split('\n')[4]).toBe(`ping data: ${expectedText(4, size)}`);
     expect((await server.end()).status).toBe(0);

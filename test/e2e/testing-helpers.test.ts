@@ -13,6 +13,7 @@ import {
   WCStatus,
   WROpcode,
 } from '#contract/verbs/enums';
+import type { SGE } from '#contract/verbs/work-request';
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { connect, listen } from '#verbs-api/connect';
 import {
@@ -40,7 +41,6 @@ function isAlive(pid: number): boolean {
   }
 }
 
-/** The error that a promise rejects with. */
 async function errorOf(promise: Promise<unknown>): Promise<Error> {
   const error: unknown = await promise.then(
     () => undefined,
@@ -53,12 +53,13 @@ async function errorOf(promise: Promise<unknown>): Promise<Error> {
 /** A receive at the right, and a Send of `length` bytes from the left. */
 function postExchange({ left, right }: TwoNodes, length = 64): void {
   right.qp.postRecv({ wrId: 7n, sgList: [right.mr.sge(0, 1024)] });
-  left.qp.postSend({
-    wrId: 3n,
-    opcode: WROpcode.send,
-    flags: SendFlag.signaled,
-    sgList: [left.mr.sge(0, length)],
-  });
+  const sgList = [left.mr.sge(0, length)];
+  left.qp.postSend({ wrId: 3n, opcode: WROpcode.send, flags: SendFlag.signaled, sgList });
+}
+
+function postWrite({ left, right }: TwoNodes, sgList: SGE[], rkey: number): void {
+  const remote = { remoteAddr: right.mr.address, rkey };
+  left.qp.postSend({ opcode: WROpcode.rdmaWrite, flags: SendFlag.signaled, sgList, ...remote });
 }
 
 describe('a private daemon', () => {
@@ -154,21 +155,11 @@ describe('two nodes', () => {
     await daemon.waitForConnections(1, { device: 'left' });
     await daemon.waitForConnections(2);
     left.mr.buffer.fill(0x5a);
-    left.qp.postSend({
-      opcode: WROpcode.rdmaWrite,
-      flags: SendFlag.signaled,
-      sgList: [left.mr.sge()],
-      remoteAddr: right.mr.address,
-      rkey: right.mr.rkey,
-    });
+    postWrite(nodes, [left.mr.sge()], right.mr.rkey);
     await expectCompletion(left.cq, { opcode: WCOpcode.rdmaWrite });
     postExchange(nodes);
-    const wc = await expectCompletion(right.cq, {
-      opcode: WCOpcode.recv,
-      wrId: 7,
-      byteLen: 64,
-      qpNum: right.qp.qpNum,
-    });
+    const arrival = { opcode: WCOpcode.recv, wrId: 7, byteLen: 64, qpNum: right.qp.qpNum };
+    const wc = await expectCompletion(right.cq, arrival);
     expect(wc.wrId).toBe(7n);
     expect(right.mr.buffer[4095]).toBe(0x5a);
     await nodes.close();
@@ -216,9 +207,8 @@ describe('two nodes', () => {
     await using nodes = await startTwoNodes({ daemon });
     const { left, right } = nodes;
     postExchange(nodes);
-    const wrong = await errorOf(
-      expectCompletion(right.cq, { opcode: WCOpcode.recvImmediate, wrId: 8n, byteLen: 65 }),
-    );
+    const other = { opcode: WCOpcode.recvImmediate, wrId: 8n, byteLen: 65 };
+    const wrong = await errorOf(expectCompletion(right.cq, other));
     expect(wrong.message.split('\n')).toEqual([
       'expected the completion: status success, opcode recvImmediate, wrId 8, byteLen 65',
       `but got: status success, opcode recv, wrId 7, byteLen 64, qpNum ${right.qp.qpNum}`,
@@ -236,22 +226,15 @@ describe('two nodes', () => {
   it('report the asynchronous events that explain a failed completion', async () => {
     await using nodes = await startTwoNodes({ daemon });
     const { left, right } = nodes;
-    left.qp.postSend({
-      opcode: WROpcode.rdmaWrite,
-      flags: SendFlag.signaled,
-      sgList: [left.mr.sge(0, 8)],
-      remoteAddr: right.mr.address,
-      rkey: (right.mr.rkey ^ 0xff) >>> 0,
-    });
+    postWrite(nodes, [left.mr.sge(0, 8)], (right.mr.rkey ^ 0xff) >>> 0);
     await right.asyncEvents.next(AsyncEventType.qpAccessErr);
     right.qp.postRecv([1n, 2n].map((wrId) => ({ wrId, sgList: [right.mr.sge()] })));
     const error = await errorOf(expectCompletion(right.cq, { wrId: 1n }));
     expect(error.message).toContain('got wrFlushErr (Work Request Flushed Error)');
     expect(error.message).toContain(`asynchronous events: qpAccessErr of QP ${right.qp.qpNum} (`);
     await expectCompletion(right.cq, { status: WCStatus.wrFlushErr, wrId: 2n });
-    const missing = await errorOf(
-      right.asyncEvents.next(AsyncEventType.portErr, { timeoutMs: 20 }),
-    );
+    const coming = right.asyncEvents.next(AsyncEventType.portErr, { timeoutMs: 20 });
+    const missing = await errorOf(coming);
     expect(missing.message).toMatch(/^waited 20 ms for the asynchronous event portErr; .*qpAccess/);
   });
 });
@@ -259,9 +242,8 @@ describe('two nodes', () => {
 describe('waiting', () => {
   // With vitest's own 5 s for this test, whose error would not name the condition.
   it('without a timeout ends before a test does', async () => {
-    await expect(waitFor('what never comes', () => false)).rejects.toThrow(
-      /^waited \d+ ms for what never comes/,
-    );
+    const never = waitFor('what never comes', () => false);
+    await expect(never).rejects.toThrow(/^waited \d+ ms for what never comes/);
   });
 
   it('for connections, counters and conditions ends at its deadline and reports what it found', async () => {
@@ -277,11 +259,9 @@ describe('waiting', () => {
     );
     const [counter = ''] = Object.keys((await daemon.control.devices())[0]?.counters ?? {});
     const goal = { counter, atLeast: 1e15, device: 'left' };
-    expect((await errorOf(daemon.waitForCounter(goal, soon))).message).toMatch(
-      new RegExp(
-        `^waited ${ms} ms for counter ${counter} of left at 1000000000000000: it is \\d+$`,
-      ),
-    );
+    const text = `waited ${ms} ms for counter ${counter} of left at 1000000000000000: it is `;
+    const late = await errorOf(daemon.waitForCounter(goal, soon));
+    expect(late.message.replace(/\d+$/, '')).toBe(text);
     await expect(daemon.waitForCounter({ counter: 'none', atLeast: 1 })).rejects.toThrow(
       `no counter none of any device; there are ${counter}`,
     );
@@ -316,15 +296,13 @@ describe('reset between tests', () => {
     await using daemon = await startPrivateDaemon();
     const nodes = await startTwoNodes({ daemon });
     const { left } = nodes;
-    const spec = { kind: 'delay', ms: 1 } as const;
-    await daemon.control.addFault(spec);
+    await daemon.control.addFault({ kind: 'delay', ms: 1 } as const);
     const error = await errorOf(daemon.reset({ graceMs: 20 }));
     expect(error.name).toBe('LeakError');
     expect(error.message).toMatch(/^objects were not released:\n {2}\S+ \(this process\): /);
     expect(error.message).toContain(`QP ${left.qp.qpNum} of left in RTS`);
-    expect(error.message).toContain(
-      `MR 0x${left.mr.rkey.toString(16).padStart(8, '0')} of left, 65536 bytes`,
-    );
+    const key = left.mr.rkey.toString(16).padStart(8, '0');
+    expect(error.message).toContain(`MR 0x${key} of left, 65536 bytes`);
     expect(error.message.split('\n')).toHaveLength(3);
     await nodes.close();
 
@@ -372,11 +350,8 @@ describe('reset between tests', () => {
     const pid = await kill();
     const error = await errorOf(daemon.reset());
     expect(error.name).toBe('LeakError');
-    expect(error.message).toMatch(
-      new RegExp(
-        `^programs ended without releasing objects:\n {2}node \\(pid ${pid}\\): 1 context, `,
-      ),
-    );
+    const begin = `programs ended without releasing objects:\n  node (pid ${pid}): 1 context, `;
+    expect(error.message.slice(0, begin.length)).toBe(begin);
     expect(await daemon.reset()).toMatchObject({ endedHolding: [] });
     const other = await kill();
     const report = await daemon.reset({ allowLeaks: true });
@@ -415,15 +390,9 @@ describe('the README of the helpers', () => {
   }
 
   it('has an example that compiles under strict and passes in vitest', () => {
-    const compilerOptions = {
-      strict: true,
-      noEmit: true,
-      target: 'ES2022',
-      lib: ['ES2023', 'ESNext.Disposable'],
-      module: 'NodeNext',
-      types: ['node'],
-      skipLibCheck: true,
-    };
+    const language = { target: 'ES2022', lib: ['ES2023', 'ESNext.Disposable'], types: ['node'] };
+    const checks = { strict: true, noEmit: true, skipLibCheck: true };
+    const compilerOptions = { module: 'NodeNext', ...language, ...checks };
     const files = {
       'example.test.ts': example,
       'tsconfig.json': JSON.stringify({ compilerOptions, files: ['example.test.ts'] }),

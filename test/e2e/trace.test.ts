@@ -75,7 +75,6 @@ async function linesOf(command: RunningCommand, until: RegExp): Promise<Line[]> 
 /** Both ends have flushed two remaining receives each. */
 const FLUSHED = /(?:[\s\S]*FLUSH_ERR){4}/;
 
-/** The trace has all of these, in this order. */
 function expectOrder(lines: readonly Line[], wanted: readonly Partial<Line>[]): void {
   let begin = 0;
   for (const each of wanted) {
