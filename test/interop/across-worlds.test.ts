@@ -96,7 +96,6 @@ async function startGuestDaemon(): Promise<string> {
 /** Ends what the current test has started and is still running. */
 const started: (() => Promise<void>)[] = [];
 
-/** A script in the guest. */
 function inGuest(script: string): GuestProcess {
   const process = guest.run(script);
   started.push(async () => {

@@ -162,8 +162,7 @@ export class BindClashes {
   readonly #cases: string;
 
   constructor(folder: string) {
-    const path = join(folder, 'bind-clashes');
-    this.#program = compileProgram('bind-clashes', ['-lrdmacm'], path);
+    this.#program = compileProgram('bind-clashes', ['-lrdmacm'], join(folder, 'bind-clashes'));
     this.#cases = join(folder, 'bind-clashes.cases');
     writeFileSync(this.#cases, CASES.map(([steps]) => `${steps}\n`).join(''));
   }

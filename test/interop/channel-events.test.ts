@@ -32,15 +32,13 @@ describeWith(['native'], 'threads that sleep until a channel wakes them', () => 
   afterAll(() => rig.stop());
 
   it.each(DEVICES)('get every event of %s, and none of a queue that is gone', async (device) => {
-    const words = [program, device, String(ROUNDS)];
-    const ended = await new ShimProgram(words, rig.environment).end();
+    const ended = await new ShimProgram([program, device, String(ROUNDS)], rig.environment).end();
     expect(ended.status, ended.output).toBe(0);
     expect(ended.output).toBe('under way\nall came\n');
   });
 
   it.each(DEVICES)('are woken by each event of %s while older ones are unread', async (device) => {
-    const words = [edges, device, ADDRESSES[device]];
-    const ended = await new ShimProgram(words, rig.environment).end();
+    const ended = await new ShimProgram([edges, device, ADDRESSES[device]], rig.environment).end();
     expect(ended).toMatchObject({ output: 'every event woke\n', status: 0 });
   });
 

@@ -14,7 +14,6 @@ function decode(name: string): DecodedLine[] {
   return lines;
 }
 
-/** Ports of a line, as `from to`. */
 function portsOf({ source, destination }: DecodedLine): string {
   return [source, destination].map((end) => end.slice(end.lastIndexOf(':') + 1)).join(' ');
 }

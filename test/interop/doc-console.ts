@@ -19,7 +19,6 @@ import type { DocCommand } from '../support/doc-examples.ts';
 import { PROGRAM_MS, quiet, until } from '../support/patience.ts';
 import { repositoryRoot } from '../support/prerequisites.ts';
 
-/** The outcome of a command. */
 export interface TypedCommand {
   readonly command: string;
   readonly lines: readonly string[];
@@ -33,7 +32,6 @@ const SETTLE_MS = 3000;
 /** Commands that run until they are killed, and how the shell knows that they have started. */
 const STAYING = /^iwarpd (?:start|nfs serve|trace)\b(?!.*(?:--help|--detach|[|&]\s*$))/;
 
-/** See the module's comment. */
 export class DocConsole {
   readonly folder = mkdtempSync(join(tmpdir(), 'iwarpd-docs-'));
   #shell: ChildProcess | undefined;

@@ -39,8 +39,7 @@ describeWith(['native'], 'a program that gives up rights', () => {
   it.each(DEVICES.flatMap((device) => HOWS.map((how) => [device, how] as const)))(
     'forks a child that creates a completion channel and other objects on %s after %s',
     async (device, how) => {
-      const words = [program, device, how, 'forked'];
-      const ended = await new ShimProgram(words, rig.environment).end();
+      const ended = await new ShimProgram([program, device, how, 'forked'], rig.environment).end();
       expect(ended).toMatchObject({ output: 'all made\n', status: 0 });
     },
   );
@@ -50,8 +49,7 @@ describeWith(['native'], 'a program that gives up rights', () => {
     'explains why a child that it forks on %s after %s creates nothing',
     async (device, how) => {
       const words = [program, device, how, 'forks'];
-      const environment = { ...rig.environment, IWARPD_EXPLAIN: '1' };
-      const ended = await new ShimProgram(words, environment).end();
+      const ended = await new ShimProgram(words, { ...rig.environment, IWARPD_EXPLAIN: '1' }).end();
       expect(ended.output).toMatch(
         /^iwarpd: cannot reach .* before it forked this process; fork first$/m,
       );

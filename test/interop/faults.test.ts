@@ -70,7 +70,6 @@ async function rping(spec: FaultSpec, seconds = 20, ...more: string[]): Promise<
   });
 }
 
-/** Pings that returned. */
 const pings = ({ output }: { output: string }) => output.match(/ping data: /g)?.length ?? 0;
 
 describeWith(['rdma-programs'], 'rping under a fault', () => {

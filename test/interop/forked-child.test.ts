@@ -108,8 +108,7 @@ describeWith(['pyverbs'], "a worker of Python's multiprocessing", () => {
       transport,
     });
     onTestFinished(() => rig.stop());
-    const words = [PYTHON, '-c', WORKERS, 'device0'];
-    const ended = await new ShimProgram(words, rig.environment).end();
+    const ended = await new ShimProgram([PYTHON, '-c', WORKERS, 'device0'], rig.environment).end();
     expect(ended.output).toBe('a worker, a worker, a worker, a worker\n');
     expect(ended.status).toBe(0);
   });

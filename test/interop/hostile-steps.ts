@@ -28,7 +28,6 @@ export function hostileCommand(words: readonly string[]): string[] {
   return [process.execPath, compiledTest('interop/programs/hostile.js'), ...words];
 }
 
-/** The steps in the output of a case. */
 export function hostileSteps(output: string): HostileSteps {
   const lines = output.split('\n').filter((line) => line.startsWith('{"step":'));
   return lines.map((line) => JSON.parse(line) as HostileStep);

@@ -9,7 +9,7 @@ import { dissect } from './tshark.ts';
 const SERVER = '127.0.0.3';
 const MEGA = 1_000_000;
 
-let folder: CommandFolder;
+const folder = new CommandFolder();
 let socket: string;
 let port: string;
 
@@ -35,15 +35,15 @@ async function ended(command: RunningCommand) {
   return await command.end();
 }
 
-describeWith(['tshark'], 'live captures', () => {
-  beforeEach(async () => {
-    folder = new CommandFolder();
-    socket = folder.file('d/s');
-    port = String(await freePort(SERVER));
-    await folder.daemon(socket, ['--device', 'a=127.0.0.2', '--device', `b=${SERVER}`]);
-  });
-  afterEach(() => folder.clean());
+beforeEach(async () => {
+  socket = folder.file('d/s');
+  port = String(await freePort(SERVER));
+  await folder.daemon(socket, ['--device', 'a=127.0.0.2', '--device', `b=${SERVER}`]);
+});
 
+afterEach(() => folder.clean());
+
+describeWith(['tshark'], 'live captures', () => {
   it('are dissected by Wireshark from the MPA Request on, every CRC good', async () => {
     const file = folder.file('all.pcapng');
     await rpingServer();
@@ -96,8 +96,7 @@ describeWith(['tshark'], 'live captures', () => {
 
   it('end with one line when the disk is full and disturb nothing else', async () => {
     await rpingServer();
-    const capturing = capture('/dev/full');
-    const finished = await capturing.end();
+    const finished = await capture('/dev/full').end();
     expect(finished.status).toBe(1);
     expect(finished.stderr).toMatch(
       /^iwarpd: cannot write \/dev\/full: no space left on device \(ENOSPC\)$/m,
@@ -135,14 +134,6 @@ describeWith(['tshark'], 'live captures', () => {
 });
 
 describeWith([], 'live traces', () => {
-  beforeEach(async () => {
-    folder = new CommandFolder();
-    socket = folder.file('d/s');
-    port = String(await freePort(SERVER));
-    await folder.daemon(socket, ['--device', 'a=127.0.0.2', '--device', `b=${SERVER}`]);
-  });
-  afterEach(() => folder.clean());
-
   it('print a line for each frame, FPDU and end', async () => {
     await rpingServer();
     const trace = folder.start(['trace', '--only', 'mpa,fpdu,end', '--socket', socket]);

@@ -24,14 +24,8 @@ interface InnerTest {
   readonly failureMessages: readonly string[] | null;
 }
 
-interface InnerRun {
-  readonly tests: readonly InnerTest[];
-  readonly status: number | undefined;
-  readonly output: string;
-}
-
 /** Runs the suite with two devices of a daemon of this process. */
-async function runOverShim(): Promise<InnerRun> {
+async function runOverShim() {
   const directory = temporaryFolder();
   const socketPath = join(directory, 's');
   const report = join(directory, 'report.json');

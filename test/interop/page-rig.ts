@@ -17,7 +17,6 @@ const CHROMIUM = '/usr/bin/chromium';
 /** Time for the page's action of every second, on a busy machine. */
 export const SHOWN_TIMEOUT_MS = patience(20_000);
 
-/** Options of a page. */
 interface PageOptions {
   readonly width?: number;
   readonly height?: number;
@@ -49,7 +48,6 @@ export class PageRig {
     this.page = page;
   }
 
-  /** Opens the page of the daemon at `url`. */
   static async open(browser: Browser, url: string, options: PageOptions = {}): Promise<PageRig> {
     const { width = 1280, height = 800, colorScheme = 'light' } = options;
     const context = await browser.newContext({ viewport: { width, height }, colorScheme });

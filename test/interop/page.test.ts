@@ -131,8 +131,7 @@ describeWith(['chromium'], 'the page', () => {
     await shown.shows('#timeline .empty', /Switch “Record” on/);
     await shown.shows('.faults .empty', /No fault/);
     await shown.shows('footer', /Emulated figures/);
-    const asked = new Set(shown.requests);
-    expect([...asked].sort()).toEqual(['GET /', 'GET /qps', 'GET /status']);
+    expect([...new Set(shown.requests)].sort()).toEqual(['GET /', 'GET /qps', 'GET /status']);
     // The link had the token after its #; the page has removed it from the address.
     expect(new URL(shown.page.url()).hash).toBe('');
     const response = await fetch(shown.page.url());

@@ -7,12 +7,6 @@ import { crc32, deflateSync, inflateSync } from 'node:zlib';
 const SIGNATURE = Uint8Array.of(0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a);
 const COLOURS_MAX = 256;
 
-/** Pixels as 0xrrggbb, row by row. */
-interface Picture {
-  readonly width: number;
-  readonly pixels: Uint32Array;
-}
-
 /** The same picture with a palette. `png` has 8 bits a channel, RGB or RGBA, as Chromium writes it. */
 export function withPalette(png: Buffer): Buffer {
   const { width, pixels } = parsePng(png);
@@ -43,7 +37,8 @@ export function withPalette(png: Buffer): Buffer {
   ]);
 }
 
-function parsePng(png: Buffer): Picture {
+/** The width, and the pixels as 0xrrggbb, row by row. */
+function parsePng(png: Buffer) {
   const width = png.readUInt32BE(16);
   const [depth, type] = [png[24], png[25]];
   if (depth !== 8 || (type !== 2 && type !== 6)) throw new Error('a PNG of another kind');

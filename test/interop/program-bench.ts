@@ -21,7 +21,6 @@ export interface EndedPair {
 /** A private daemon for the programs of a suite. */
 export class ProgramBench {
   readonly folder = new CommandFolder();
-  /** The daemon's socket. */
   readonly socketPath = this.folder.file('d/s');
 
   /** Starts the daemon, with these options more. */
@@ -38,7 +37,6 @@ export class ProgramBench {
     return this.folder.start(['run', '--socket', this.socketPath, '--', ...limit, ...words]);
   }
 
-  /** Runs a program to its end. */
   async run(words: readonly string[], idleSeconds?: number): Promise<EndedProgram> {
     return await endOf(this.program(words, idleSeconds));
   }

@@ -43,8 +43,7 @@ async function runTests(...names: readonly string[]): Promise<Outcomes> {
     PATH: `${tools}:${process.env['PATH'] ?? ''}`,
     PYTHONDONTWRITEBYTECODE: '1',
   };
-  const program = new ShimProgram([...run, ...runner, ...tests], environment);
-  return outcomes(await program.end());
+  return outcomes(await new ShimProgram([...run, ...runner, ...tests], environment).end());
 }
 
 /** The expected result of a module; its other tests are skipped, since the device lacks the feature. */

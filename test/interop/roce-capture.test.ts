@@ -55,7 +55,6 @@ async function capturing(file: string, words: readonly string[] = []): Promise<R
   return command;
 }
 
-/** Packets by the name of their opcode. */
 function opcodesOf(rows: readonly DissectedPacket[]): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const row of rows) {
@@ -190,8 +189,7 @@ describeWith(['tshark', 'rdma-programs'], 'captures of one queue pair of RoCE', 
 
 describeWith(['rdma-programs'], 'traces of RoCE', () => {
   it('print a line for each packet, between work requests and completions', async () => {
-    const words = ['trace', '--json', '--device', 'roce0', '--socket', socket];
-    const trace = folder.start(words);
+    const trace = folder.start(['trace', '--json', '--device', 'roce0', '--socket', socket]);
     await trace.until(/tracing/, 'stderr');
     await pair('ibv_rc_pingpong -d roce0 -g 1 -n 3 -s 100');
     const { stdout } = await ended(trace);

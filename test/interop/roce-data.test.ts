@@ -35,8 +35,7 @@ describeWith(['native'], 'a program that looks at its data', () => {
     ['IPv4', '1'],
     ['link-local', '0'],
   ])('receives it unchanged, by the %s GID', async (_, index) => {
-    const words = [program, 'roce0', index];
-    const ended = await new ShimProgram(words, rig.environment).end();
+    const ended = await new ShimProgram([program, 'roce0', index], rig.environment).end();
     expect(ended.status, ended.output).toBe(0);
     expect(ended.output).toBe(SHAPES.map((shape) => `${shape}: as sent\n`).join(''));
   });

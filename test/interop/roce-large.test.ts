@@ -17,8 +17,7 @@ describeWith(['native'], 'long messages', () => {
   afterAll(() => rig.stop());
 
   it('arrive as they were sent, up to 2^31 bytes, at the largest path MTU and the smallest', async () => {
-    const running = new ShimProgram([program, 'roce0'], rig.environment);
-    const { status, output } = await running.end();
+    const { status, output } = await new ShimProgram([program, 'roce0'], rig.environment).end();
     expect(status, output).toBe(0);
     expect(output.trim().split('\n')).toEqual([
       'numbers: not to be guessed',

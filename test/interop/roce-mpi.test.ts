@@ -53,16 +53,7 @@ function build(compiler: string): string {
   return program;
 }
 
-const OPEN_MPI = [
-  'mpirun.openmpi',
-  '--oversubscribe',
-  '--mca',
-  'pml',
-  'ucx',
-  '--mca',
-  'osc',
-  'ucx',
-];
+const OPEN_MPI = 'mpirun.openmpi --oversubscribe --mca pml ucx --mca osc ucx'.split(' ');
 const NETPIPE = ['-i', '-n', '3', '-u', '1000000', '-o', '/dev/null'];
 
 describeWith(['openmpi'], 'Open MPI over RoCE', () => {

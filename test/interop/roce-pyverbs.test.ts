@@ -39,8 +39,7 @@ async function runModule(module: string): Promise<Readonly<Record<string, string
   const runner = [PYTHON, '-u', join(folder, 'tests/run_tests.py'), '-v', '--dev', 'roce0'];
   const { environment: devices } = module === 'test_rdmacm' ? connecting : rig;
   const environment = { ...devices, PYTHONDONTWRITEBYTECODE: '1' };
-  const words = [...runner, `tests.${module}`];
-  const ended = await new ShimProgram(words, environment).end();
+  const ended = await new ShimProgram([...runner, `tests.${module}`], environment).end();
   const { ok, broken, skipped, output } = outcomes(ended);
   expect(broken, output).toEqual([]);
   const of = (outcome: string) => (name: string) => [name, outcome] as const;

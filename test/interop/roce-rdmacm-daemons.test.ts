@@ -15,6 +15,11 @@ beforeEach(() => {
 
 afterEach(() => folder.clean());
 
+const DEVICES = [`roce0=roce:${ownAddress(20)}`, `iwarp0=${ownAddress(21)}`].flatMap((device) => [
+  '--device',
+  device,
+]);
+
 /** In a network namespace of our own; undefined where that is not permitted. */
 const apart = networkNamespace('true');
 
@@ -59,13 +64,7 @@ describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
   });
 
   it('is the device with that address', async () => {
-    const devices = [
-      '--device',
-      `roce0=roce:${ownAddress(20)}`,
-      '--device',
-      `iwarp0=${ownAddress(21)}`,
-    ];
-    await folder.daemon(socket, devices);
+    await folder.daemon(socket, DEVICES);
     await rping(['-a', ownAddress(20)], ownAddress(20));
     const first = await sends();
     expect([first['roce0'] !== 0, first['iwarp0']]).toEqual([true, 0]);
@@ -84,29 +83,15 @@ describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
       const script = `${server}; "$@" && wait $server && iwarpd_counts`;
       const counts =
         'iwarpd_counts() { cat /sys/class/infiniband/roce0/ports/1/hw_counters/sent_pkts; }';
-      const words = [
-        'run',
-        '--fresh',
-        '--',
-        'bash',
-        '-c',
-        `${counts}; ${script}`,
-        'bash',
-        ...client,
-      ];
+      const program = ['bash', '-c', `${counts}; ${script}`, 'bash', ...client];
+      const words = ['run', '--fresh', '--', ...program];
       const { status, stdout, stderr } = await runCommand(words, {}, within);
       expect([status, stdout.trim().split('\n').at(-1)], stderr).toEqual([0, '0']);
     },
   );
 
   it('is either for a server on every address', async () => {
-    const devices = [
-      '--device',
-      `roce0=roce:${ownAddress(20)}`,
-      '--device',
-      `iwarp0=${ownAddress(21)}`,
-    ];
-    await folder.daemon(socket, devices);
+    await folder.daemon(socket, DEVICES);
     await rping([], ownAddress(20));
     await rping([], ownAddress(21));
     const { roce0, iwarp0 } = await sends();

@@ -121,20 +121,7 @@ describeWith(['rdma-programs'], 'connections by rdma_cm over RoCE', () => {
 
   it('ucmatose with a type of service, and events on another channel', async () => {
     const at = await port();
-    const words = [
-      'ucmatose',
-      '-p',
-      String(at),
-      '-c',
-      '2',
-      '-C',
-      '3',
-      '-t',
-      '20',
-      '-a',
-      '14',
-      '-m',
-    ];
+    const words = ['ucmatose', '-p', String(at), ...'-c 2 -C 3 -t 20 -a 14 -m'.split(' ')];
     const ends = await pair(at, [...words, '-b', SERVER], [...words, '-s', SERVER]);
     expect(ends.client).toContain('return status 0');
   });

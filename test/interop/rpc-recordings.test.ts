@@ -136,8 +136,7 @@ describe.each(NAMES)('%s', (name) => {
   it('has transport headers that we write byte by byte', () => {
     for (const { call, reply } of recording.exchanges) {
       for (const send of [call, reply]) {
-        const again = messageBytes(send.header, payloadFrom(send.payload));
-        expect(hexOf(again)).toBe(hexOf(send.bytes));
+        expect(hexOf(messageBytes(send.header, payloadFrom(send.payload)))).toBe(hexOf(send.bytes));
       }
     }
   });

@@ -53,8 +53,7 @@ async function rowsOf(file: string): Promise<readonly Row[]> {
 }
 
 async function malformedIn(file: string): Promise<string> {
-  const args = ['-n', '-r', file, '-Y', '_ws.malformed'];
-  return (await promisify(execFile)('tshark', args)).stdout;
+  return (await promisify(execFile)('tshark', ['-n', '-r', file, '-Y', '_ws.malformed'])).stdout;
 }
 
 describeWith(['tshark'], 'tshark on NFS between our client and server', () => {

@@ -159,17 +159,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
     { how: 'spins on request', wish: { IWARPD_POLL: 'spin' }, fewest: 0, most: 20 },
   ])('$how while a program polls without result', async ({ wish, fewest, most }) => {
     const port = nextPort++;
-    const place = [
-      '-R',
-      '-d',
-      'iwarp0',
-      '-p',
-      `${port}`,
-      '-D',
-      `${programSeconds()}`,
-      '-s',
-      '65536',
-    ];
+    const place = `-R -d iwarp0 -p ${port} -D ${programSeconds()} -s 65536`.split(' ');
     const polling = { ...environment, ...wish };
     const server = start(polling, 'ib_write_bw', ...place);
     await listens(port, server);
@@ -306,18 +296,7 @@ describeWith(
         onTestFinished(() => daemon.clean());
         const environment = await shimEnvironment(daemon.socketPath);
         const port = nextPort++;
-        const place = [
-          ...words.split(' '),
-          '-R',
-          '-d',
-          'iwarp0',
-          '-p',
-          `${port}`,
-          '-D',
-          '25',
-          '-s',
-          '4096',
-        ];
+        const place = `${words} -R -d iwarp0 -p ${port} -D 25 -s 4096`.split(' ');
         const server = start(environment, ...place);
         await listens(port, server);
         const client = start(environment, ...place, ADDRESS);
@@ -372,8 +351,7 @@ describeWith(['rdma-programs'], `programs of another user${rootReason}`, () => {
     const environment = await reachable(false);
     const own = await start(environment, 'ibv_devinfo').end();
     expect(own).toMatchObject({ status: 0, output: expect.stringContaining('iwarp0') });
-    const other = startAs(NOBODY, environment, 'ibv_devinfo');
-    const { status, output } = await other.end();
+    const { status, output } = await startAs(NOBODY, environment, 'ibv_devinfo').end();
     expect(output).not.toContain('iwarp0');
     expect(status).not.toBe(0);
     expect(daemon?.log).toMatch(/may not use the daemon/);

@@ -104,8 +104,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     try {
       const count = 40;
       for (let index = 0; index < count; index += 1) {
-        const kind = { ...SEGMENT, followed: index < count - 1 };
-        mine.association.send(0, kind, message(index, 1000));
+        mine.association.send(0, { ...SEGMENT, followed: index < count - 1 }, message(index, 1000));
       }
       await until('all messages', () => theirs.user.messages.length === count);
     } finally {

@@ -148,8 +148,7 @@ describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
       expect(bits.length).toBeGreaterThan(20);
       expect(bits.filter((value) => !ALL_SET.test(value))).toEqual([]);
     }
-    const protocols = all('sctp.data_payload_proto_id').map(Number);
-    expect(new Set(protocols)).toEqual(new Set([16, 17]));
+    expect(new Set(all('sctp.data_payload_proto_id').map(Number))).toEqual(new Set([16, 17]));
   });
 
   it('shows the connections of a program on streams of one association, each with its own DDP-SSNs [SCTP-6-01, SCTP-5.2.1-02]', async () => {
@@ -157,14 +156,8 @@ describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
     const capture = await started(['capture', '-w', path], /capturing to/);
     await writeOnMany(4, 100_000);
     await ended(capture);
-    const packets = dissected(path, [
-      'udp.port',
-      'sctp.port',
-      'ip.src',
-      'sctp.data_tsn',
-      'sctp.data_sid',
-      'data.data',
-    ]);
+    const fields = 'udp.port sctp.port ip.src sctp.data_tsn sctp.data_sid data.data'.split(' ');
+    const packets = dissected(path, fields);
     const data = packets.filter((packet) => (packet['sctp.data_sid'] ?? []).length > 0);
     const keys = data.map((packet) => packet['sctp.port']?.toSorted().join());
     expect(new Set(keys).size).toBe(1);

@@ -41,13 +41,11 @@ async function pair(
 ): Promise<string> {
   const serving = start(server[0], ...server[1]);
   const { status, stdout, stderr } = await start(client[0], ...retried(...client[1])).end();
-  const output = `${stdout}${stderr}\nserver: ${serving.stdout}${serving.stderr}`;
-  expect(status, output).toBe(0);
+  expect(status, `${stdout}${stderr}\nserver: ${serving.stdout}${serving.stderr}`).toBe(0);
   expect((await serving.end()).status).toBe(0);
   return stdout;
 }
 
-/** A counter of each device. */
 async function counted(name: string): Promise<Record<string, number>> {
   const { stdout } = await runCommand(['status', '--json', '--socket', socket]);
   const { devices } = JSON.parse(stdout) as {
@@ -106,8 +104,7 @@ describeWith(['sctp', 'rdma-programs'], 'two devices of SCTP in a daemon', () =>
 
   it('refuse a connection without a listener at once', async () => {
     await folder.daemon(socket, BOTH);
-    const client = start(socket, 'rping', '-c', '-a', B, '-C', '1');
-    const { status, stdout, stderr } = await client.end();
+    const { status, stdout, stderr } = await start(socket, 'rping', '-c', '-a', B, '-C', '1').end();
     expect([0, 124]).not.toContain(status);
     expect(`${stdout}${stderr}`).toContain('RDMA_CM_EVENT_REJECTED');
   });
@@ -124,12 +121,8 @@ describeWith(['sctp', 'rdma-programs'], 'two devices of SCTP in a daemon', () =>
     const ports = ['--port', String(port), '--mount-port', String(mountPort)];
     const copy = folder.file('copy');
     const source = `${B}:${folder.file('shared')}/file`;
-    const client = await runCommand(['nfs', 'cat', ...ports, '--socket', socket, source], {}, [
-      'sh',
-      '-c',
-      `"$@" > ${copy}`,
-      'sh',
-    ]);
+    const words = ['nfs', 'cat', ...ports, '--socket', socket, source];
+    const client = await runCommand(words, {}, ['sh', '-c', `"$@" > ${copy}`, 'sh']);
     expect(client.status, client.stderr).toBe(0);
     expect(readFileSync(copy).equals(content)).toBe(true);
   });
@@ -159,7 +152,6 @@ describeWith(['sctp', 'perftest'], 'perftest over SCTP', () => {
   });
 });
 
-/** A daemon with one device. */
 async function daemonAt(address: string): Promise<string> {
   const at = folder.file(`${address}.sock`);
   await folder.daemon(at, ['--device', `d=sctp:${address}`]);

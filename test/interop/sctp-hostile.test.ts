@@ -65,8 +65,7 @@ async function converse([mine, theirs]: readonly [RecordedEnd, RecordedEnd]): Pr
 
 /** Opens an association, or fails soon. */
 async function attempt(rig: SctpRig, port: number): Promise<RecordedEnd | undefined> {
-  const opening = rig.open(rig.hold(rig.here), rig.between, port, ATTEMPT_MS);
-  return await opening.catch(() => undefined);
+  return await rig.open(rig.hold(rig.here), rig.between, port, ATTEMPT_MS).catch(() => undefined);
 }
 
 describeWith(['sctp'], 'SCTP under hostile datagrams', () => {

@@ -269,8 +269,7 @@ describeWith(['sctp'], 'a device of SCTP and a peer by hand', () => {
     } finally {
       stop();
     }
-    const between = log.slice(log.indexOf('00000002') + 1, log.indexOf('00010004'));
-    expect(between).toContain('SACK');
+    expect(log.slice(log.indexOf('00000002') + 1, log.indexOf('00010004'))).toContain('SACK');
   });
 
   it('keeps associations that arrive between two listeners of one program', async () => {

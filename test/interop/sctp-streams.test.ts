@@ -12,6 +12,8 @@ import { NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 import { CONTROL, HandPeer, message, SEGMENT } from '../support/sctp-hand-peer.ts';
 import { SctpRig, SEGMENT as SEGMENT_KIND, until } from '../support/sctp-pair.ts';
 
+const { disconnected, established, rejected } = CMEventType;
+
 /** Streams of a scripted peer. */
 const STREAMS = 8;
 /** Untagged, last, Send, queue 0, message 1. */
@@ -49,7 +51,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
         const channel = node.channel();
         node.host.cm.accept(request.id, channel.qp, NO_WISHES);
         expect(await on.receive()).toBe(message(CONTROL, '0000 0002'));
-        expect((await node.event(request.id)).type).toBe(CMEventType.established);
+        expect((await node.event(request.id)).type).toBe(established);
         return { on, channel, id: request.id };
       };
       return { node, listener, peer, session };
@@ -85,10 +87,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
         await carries(each);
         peer.say(CONTROL, '0002 0004');
         expect(await peer.receive()).toBe(message(CONTROL, '0001 0004'));
-        expect(await node.event(each.id)).toMatchObject({
-          type: CMEventType.disconnected,
-          error: undefined,
-        });
+        expect(await node.event(each.id)).toMatchObject({ type: disconnected, error: undefined });
       }
       // Once the last one has ended, so does the association.
       expect(await peer.ended()).toBe('shutdown');
@@ -115,7 +114,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
         expect(last).toMatch(/^17 ....0004$/);
         if (last !== first) peer.say(CONTROL, '0002 0004');
         const event = await node.event(one.id);
-        expect(event.type).toBe(CMEventType.disconnected);
+        expect(event.type).toBe(disconnected);
         if (error !== undefined) expect(event.error ?? 'none').toBe(error);
         await carries(other);
         expect(node.eventsOf(other.id)).toEqual([]);
@@ -169,8 +168,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       expect(await stray.receive()).toBe(message(CONTROL, '0000 0004'));
       const accept = peer.on(3).say(CONTROL, '0000 0002');
       expect(await accept.receive()).toBe(message(CONTROL, '0000 0004'));
-      const end = peer.on(4).say(CONTROL, '0000 0004');
-      await end.silence();
+      await peer.on(4).say(CONTROL, '0000 0004').silence();
       await stray.silence();
       expect(node.eventsOf(listener.id)).toEqual([]);
       await carries(one);
@@ -195,10 +193,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       const sessions = [await session(peer), await session(peer.on(1)), await session(peer.on(2))];
       peer.end.association.abort();
       for (const { id } of sessions) {
-        expect(await node.event(id)).toMatchObject({
-          type: CMEventType.disconnected,
-          error: 'ECONNRESET',
-        });
+        expect(await node.event(id)).toMatchObject({ type: disconnected, error: 'ECONNRESET' });
       }
     });
 
@@ -225,8 +220,8 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       const request = await far.event(listener.id);
       const there = far.channel();
       far.host.cm.accept(request.id, there.qp, NO_WISHES);
-      expect((await near.event(id)).type).toBe(CMEventType.established);
-      expect((await far.event(request.id)).type).toBe(CMEventType.established);
+      expect((await near.event(id)).type).toBe(established);
+      expect((await far.event(request.id)).type).toBe(established);
       return { channel, id, there, far: request.id };
     }
 
@@ -251,11 +246,10 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
     /** The port of an association, by which the far end distinguishes associations. */
     const portOf = (connection: Connection) => connection.far.peerAddress?.port;
 
-    /** Ends a connection from its near end. */
     async function ended(near: RnicNode, far: RnicNode, connection: Connection): Promise<void> {
       near.host.cm.disconnect(connection.id);
-      expect((await near.event(connection.id)).type).toBe(CMEventType.disconnected);
-      expect((await far.event(connection.far)).type).toBe(CMEventType.disconnected);
+      expect((await near.event(connection.id)).type).toBe(disconnected);
+      expect((await far.event(connection.far)).type).toBe(disconnected);
     }
 
     it('carries one connection of a program per stream; further ones use a new association [SCTP-8-01, SCTP-6-01]', async () => {
@@ -277,7 +271,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       const other = await dial(program);
       near.host.conduitOf(one.channel.qp)?.reset();
       const event = await far.event(one.far);
-      expect(event).toMatchObject({ type: CMEventType.disconnected, error: 'ECONNRESET' });
+      expect(event).toMatchObject({ type: disconnected, error: 'ECONNRESET' });
       await carries(other);
     });
 
@@ -295,7 +289,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
         ports.push(request.id.peerAddress?.port);
         far.host.cm.accept(request.id, far.channel().qp, NO_WISHES);
       }
-      for (const id of ids) expect((await near.event(id)).type).toBe(CMEventType.established);
+      for (const id of ids) expect((await near.event(id)).type).toBe(established);
       expect(new Set(ports).size).toBe(1);
     });
 
@@ -352,10 +346,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       const refused = await near.resolved(listener.at);
       refused.program = program;
       near.host.cm.connect(refused, near.channel().qp, NO_WISHES);
-      expect(await near.event(refused)).toMatchObject({
-        type: CMEventType.rejected,
-        error: 'ECONNREFUSED',
-      });
+      expect(await near.event(refused)).toMatchObject({ type: rejected, error: 'ECONNREFUSED' });
       const id = far.host.cm.createId(undefined);
       far.host.cm.bindAddr(id, listener.at);
       far.host.cm.listen(id, 16);

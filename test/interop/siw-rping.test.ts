@@ -250,8 +250,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
     it('cannot serve MPA revision 1: its listener sees a read depth of 0 and posts a Read', async () => {
       await guest.setSiw({ mpaVersion: 1, crcRequired: false });
       const server = await kernelServer('');
-      const words = ['-C', '1', '--embedded', '--no-crc', '--mpa-revision', '1'];
-      const client = await ourClient(words);
+      const client = await ourClient(['-C', '1', '--embedded', '--no-crc', '--mpa-revision', '1']);
       expect((await endOf(server)).output).toContain('post send error');
       expect(client.status).toBe(1);
       expect(client.output).toContain(establishedLine(1, false));

@@ -5,41 +5,25 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 
-/** Wireshark's dissection of a connection. */
-interface DissectedNfs {
-  /** XIDs of RPC-over-RDMA messages to the server, and from it. */
-  readonly calls: ReadonlySet<string>;
-  readonly replies: ReadonlySet<string>;
-  /** RDMA_ERROR messages. */
-  readonly errors: number;
-  /** Replies by the number of their procedure in NFS version 3. */
-  readonly procedures: ReadonlyMap<number, number>;
-  /** Procedures of the frames that it calls malformed; undefined where it finds none. */
-  readonly malformed: readonly (number | undefined)[];
-}
-
-const FIELDS = [
-  'tcp.dstport',
-  'rpcordma.xid',
-  'rpcordma.msg_type',
-  'rpc.msgtyp',
-  'nfs.procedure_v3',
-  '_ws.malformed',
-];
+const FIELDS =
+  'tcp.dstport rpcordma.xid rpcordma.msg_type rpc.msgtyp nfs.procedure_v3 _ws.malformed'.split(' ');
 const RDMA_ERROR = '4';
 const RPC_REPLY = '1';
 
 /** Has tshark dissect a recording; throws with its complaint when it cannot read it. */
-export async function dissectNfs(pcapFile: string, serverPort: number): Promise<DissectedNfs> {
+export async function dissectNfs(pcapFile: string, serverPort: number) {
   const words = ['-n', '-r', pcapFile, '-Y', 'rpcordma || _ws.malformed', '-T', 'fields'];
   const { stdout } = await promisify(execFile)(
     'tshark',
     [...words, ...FIELDS.flatMap((field) => ['-e', field])],
     { maxBuffer: 64 << 20 },
   );
+  // XIDs of RPC-over-RDMA messages to the server, and from it.
   const calls = new Set<string>();
   const replies = new Set<string>();
+  // Replies by the number of their procedure in NFS version 3.
   const procedures = new Map<number, number>();
+  // Procedures of the frames that it calls malformed; undefined where it finds none.
   const malformed: (number | undefined)[] = [];
   let errors = 0;
   for (const line of stdout.split('\n').filter((text) => text !== '')) {

@@ -322,8 +322,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
     it("reaches a stranger's memory by its agent alone", async () => {
       const socket = await openDaemon(ALICE);
       const trust = { IWARPD_ALLOW_DAEMON_UID: String(ALICE) };
-      const stranger = users.program(EVE, ['holder', socket], trust);
-      await stranger.until(/tier agent/);
+      await users.program(EVE, ['holder', socket], trust).until(/tier agent/);
       const { stdout } = await users.iwarpd(ALICE, ['status', '--json', '--socket', socket]).end();
       const { clients }: DaemonStatus = JSON.parse(stdout);
       const [client] = clients.filter(({ uid }) => uid === EVE);
@@ -464,8 +463,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
     const open =
       'exec 3<>/dev/infiniband/uverbs0 4<>/dev/infiniband/rdma_cm; echo opened; read end';
     const variables = { LD_PRELOAD: users.preload, IWARPD_SOCKET: socket };
-    const program = users.start(ALICE, ['bash', '-c', open], variables);
-    await program.until(/opened/);
+    await users.start(ALICE, ['bash', '-c', open], variables).until(/opened/);
     const { stdout } = await users.iwarpd(ALICE, ['status', '--json', '--socket', socket]).end();
     const { clients }: DaemonStatus = JSON.parse(stdout);
     expect(clients).toMatchObject([{ pid: 0, uid: ALICE }]);

@@ -287,8 +287,7 @@ describe.runIf(obstacle === '')(`one user takes all that there is${obstacle}`, (
     const trust = { IWARPD_ALLOW_DAEMON_UID: String(owner) };
     const third = users.program(BOB, ['connect', socketPath], trust);
     expect(await third.end()).toMatchObject({ stdout: 'done\n' });
-    const command = ['status', '--json', '--socket', socketPath];
-    const ended = await users.iwarpd(owner, command).end();
+    const ended = await users.iwarpd(owner, ['status', '--json', '--socket', socketPath]).end();
     expect(ended).toMatchObject({ status: 0 });
     const { health }: DaemonStatus = JSON.parse(ended.stdout);
     expect(health.limits[limit]?.user).toMatchObject({ uid: EVE });

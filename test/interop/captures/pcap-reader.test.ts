@@ -107,8 +107,7 @@ describe('reading recordings', () => {
   });
 
   it('distinguishes two connections of the same ends', () => {
-    const file = pcap([...conversation(4), ...conversation(4)]);
-    expect(readTcpConnections(file)).toHaveLength(2);
+    expect(readTcpConnections(pcap([...conversation(4), ...conversation(4)]))).toHaveLength(2);
   });
 
   it('refuses a recording that lacks bytes', () => {

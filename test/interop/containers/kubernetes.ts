@@ -130,7 +130,6 @@ const manifest = z.discriminatedUnion('kind', [
 
 /** A manifest of a Pod or a DaemonSet. */
 type Manifest = z.infer<typeof manifest>;
-/** The parts of a pod. */
 export type PodSpec = z.infer<typeof podSpec>;
 /** A container of a pod, before or beside the others. */
 export type PodContainer = NonNullable<PodSpec['initContainers']>[number];

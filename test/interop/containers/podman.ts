@@ -4,7 +4,6 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { CommandOptions, Outcome, World } from './world.ts';
 
-/** Options of a container. */
 interface ContainerState {
   readonly running: boolean;
   readonly exitCode: number;
@@ -30,7 +29,6 @@ export class Podman {
     this.world = world;
   }
 
-  /** Configures podman for `world`. */
   static async open(world: World): Promise<Podman> {
     const driver = await storageDriver(world);
     const settings = world.file('containers.conf');
@@ -52,7 +50,6 @@ export class Podman {
     return this.world.output(['podman', ...words], options);
   }
 
-  /** Runs a container to its end. */
   run(image: string, options: ContainerOptions = {}): Promise<Outcome> {
     const { flags = [], words = [], timeoutMs } = options;
     const limit = timeoutMs === undefined ? {} : { timeoutMs };

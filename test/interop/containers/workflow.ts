@@ -22,7 +22,6 @@ const workflow = z.strictObject({
   ),
 });
 
-/** A step that a shell runs. */
 interface RunStep {
   readonly name: string;
   readonly run: string;

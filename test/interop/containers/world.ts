@@ -26,7 +26,6 @@ export interface Outcome {
   readonly stderr: string;
 }
 
-/** Options of a command. */
 export interface CommandOptions {
   /** Default: the world's own network, which reaches nothing outside. */
   readonly network?: 'machine' | 'world';
@@ -94,7 +93,6 @@ export class World {
     Object.assign(this.#environment, variables);
   }
 
-  /** Runs a command to its end. */
   run(words: readonly string[], options: CommandOptions = {}): Promise<Outcome> {
     const { timeoutMs = PROGRAM_MS, input } = options;
     return new Promise((resolve) => {

@@ -6,7 +6,6 @@ import { patience } from '#test/support/patience';
 import { repositoryRoot } from '#test/support/prerequisites';
 import { type Guest, shellWord } from './kernel-peer.ts';
 
-/** A test of an inner run. */
 interface InnerTest {
   readonly name: string;
   readonly status: string;

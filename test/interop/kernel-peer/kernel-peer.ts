@@ -55,7 +55,6 @@ const TURN_MS = 1_200_000;
 /** Time limit for the hook of a suite that boots a guest. */
 export const GUEST_START_TIMEOUT_MS = patience(TURN_MS + BOOT_MS + TEST_MS);
 
-/** `text` as one word of a shell script. */
 export function shellWord(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
 }
@@ -265,7 +264,6 @@ export class Guest implements AsyncDisposable {
     return process;
   }
 
-  /** Runs a script to its end; its status and output. */
   async runToEnd(script: string): Promise<{ status: number; output: string }> {
     const process = this.run(script);
     const status = await process.exit;

@@ -80,7 +80,6 @@ class Programs {
   }
 }
 
-/** Connections as clients. */
 async function connections(path: string): Promise<Taken> {
   for (let count = 0; count < ATTEMPTS; count += 1) {
     const { errno, text } = await (await IpcClient.open(path, Role.control)).welcome();

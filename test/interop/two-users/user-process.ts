@@ -144,7 +144,6 @@ export class TwoUsers {
     chmodSync(this.tmp, 0o1777);
   }
 
-  /** A path in the directory. */
   path(name: string): string {
     return join(this.tmp, name);
   }
@@ -154,7 +153,6 @@ export class TwoUsers {
     return join(reach?.root ?? '', path);
   }
 
-  /** The preload library. */
   get preload(): string {
     return this.file(`dist/native-bridge/preload/linux-${process.arch}/libiwarpd-preload.so`);
   }
