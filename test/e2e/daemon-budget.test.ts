@@ -67,6 +67,31 @@ describe('what all clients hold together', () => {
   });
 });
 
+describe('on a small heap', () => {
+  it('programs take the largest objects until they are refused, and the daemon still answers', async () => {
+    daemon = await DaemonProcess.start({}, 'pipe', ['env', 'NODE_OPTIONS=--max-old-space-size=64']);
+    const { objects, ids } = (await daemon.status()).health.limits;
+    expect(objects?.limit).toBeLessThanOrEqual(16 * 2 ** 10);
+    expect(ids?.limit).toBeLessThan(4 * 2 ** 10);
+    const pds = await Promise.all(Array.from({ length: 4 }, newPD));
+    const takeAll = async (take: (pd: PD) => Promise<unknown>): Promise<unknown> => {
+      for (;;) {
+        const takes = pds.flatMap((pd) => Array.from({ length: 64 }, () => take(pd)));
+        const outcomes = await Promise.allSettled(takes);
+        const refused = outcomes.find((outcome) => outcome.status === 'rejected');
+        if (refused !== undefined) return refused.reason;
+      }
+    };
+    const refusal = { code: 'ENOMEM', message: expect.stringContaining('raise limits.') };
+    expect(await takeAll((pd) => pd.context.provider.createId())).toMatchObject(refusal);
+    expect(await takeAll((pd) => pd.allocMR(64, 1))).toMatchObject(refusal);
+    const { health } = await daemon.status();
+    expect(health.limits['objects']?.used).toBe(objects?.limit);
+    await Promise.all(providers.splice(0).map((provider) => provider.close()));
+    await newPD();
+  });
+});
+
 describe('with few connections', () => {
   const FEW = 8;
 
