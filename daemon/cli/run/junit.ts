@@ -1,4 +1,5 @@
 /** The result of a run as JUnit XML, which CI systems show beside those of other tests. */
+import { xmlAttribute, xmlText } from '../xml-text.ts';
 import type { RunReport } from './run-report.ts';
 
 /** The content of the file: one test case. */
@@ -36,14 +37,14 @@ export function junitXml(run: JunitRun): string {
     `  <testsuite name="iwarpd run" timestamp="${startedAt.toISOString().slice(0, 19)}" ${counts} skipped="0">`,
     '    <properties>',
     ...Object.entries(properties).map(([key, value]) => {
-      return `      <property name="${attribute(key)}" value="${attribute(value)}"/>`;
+      return `      <property name="${xmlAttribute(key)}" value="${xmlAttribute(value)}"/>`;
     }),
     '    </properties>',
-    `    <testcase classname="iwarpd.run" name="${attribute(name)}" time="${time}">`,
+    `    <testcase classname="iwarpd.run" name="${xmlAttribute(name)}" time="${time}">`,
     ...(report === undefined ? [] : [failure(report)]),
-    ...(error === undefined ? [] : [`      <error message="${attribute(error)}"/>`]),
-    `      <system-out>${text(stdout)}</system-out>`,
-    `      <system-err>${text(stderr)}</system-err>`,
+    ...(error === undefined ? [] : [`      <error message="${xmlAttribute(error)}"/>`]),
+    `      <system-out>${xmlText(stdout)}</system-out>`,
+    `      <system-err>${xmlText(stderr)}</system-err>`,
     '    </testcase>',
     '  </testsuite>',
     '</testsuites>',
@@ -53,23 +54,5 @@ export function junitXml(run: JunitRun): string {
 
 function failure({ failure: message, sections }: RunReport): string {
   const body = sections.flatMap(({ title, lines }) => [`${title}:`, ...lines]).join('\n');
-  return `      <failure message="${attribute(message)}" type="run">${text(body)}</failure>`;
-}
-
-/** Characters that XML 1.0 forbids even if escaped: most control characters, unpaired surrogates. */
-const FORBIDDEN =
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: XML forbids these.
-  /[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/g;
-
-function text(value: string): string {
-  return value
-    .replace(FORBIDDEN, '\ufffd')
-    .replaceAll('&', '&amp;')
-    .replaceAll('<', '&lt;')
-    .replaceAll('>', '&gt;')
-    .replaceAll('\r', '&#13;');
-}
-
-function attribute(value: string): string {
-  return text(value).replaceAll('"', '&quot;').replaceAll('\n', '&#10;').replaceAll('\t', '&#9;');
+  return `      <failure message="${xmlAttribute(message)}" type="run">${xmlText(body)}</failure>`;
 }
