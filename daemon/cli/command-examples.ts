@@ -40,6 +40,10 @@ const EXAMPLES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     'Show why a program got EINVAL': 'iwarpd explain --program ibv_rc_pingpong',
     'Watch what is refused from now on': 'iwarpd explain --follow',
   },
+  conform: {
+    'Serve testers on the devices of the daemon': 'iwarpd conform --serve',
+    'Test them, over RoCE': 'iwarpd conform --peer 127.0.0.1 --over roce',
+  },
   run: {
     'List the devices that a program sees': 'iwarpd run --fresh -- ibv_devices',
     'Run tests in CI: fail if they leave objects open, and keep what explains a failure':

@@ -13,6 +13,7 @@ import {
   wholeNumber,
 } from './arguments.ts';
 import { addExamples } from './command-examples.ts';
+import type { ConformArguments } from './conform/conform-command.ts';
 import { addControl } from './control/control-options.ts';
 import { addDaemonOptions, addWireOptions, socketOption } from './daemon-options.ts';
 import { addDaemonTrustOption } from './daemon-trust-option.ts';
@@ -37,11 +38,15 @@ const COUNT_MAX = 2 ** 31 - 1;
 const QUICK_ROUNDS = 3;
 const DURATION_MAX_SECONDS = 1_000_000;
 const QUICK_SCALE = 0.25;
+/** How long `conform` waits for an answer: a second, in which an adapter answers a thousand times. */
+const PATIENCE_MS = 1000;
+const PATIENCE_MAX_MS = 600_000;
 
 /** Commands that clean up when interrupted. All others are abandoned at once. */
 const CLEANING: ReadonlySet<string> = new Set([
   'bench',
   'capture',
+  'conform',
   'decode',
   'explain',
   'nfs',
@@ -97,6 +102,7 @@ function buildProgram(context: CommandContext): Command {
   addRun(program, context);
   addRping(program, context);
   addNfs(program, { ...context, socketOption, addWireOptions });
+  addConform(program, context);
   addBench(program, context);
   addCapture(program, context);
   addTrace(program, context);
@@ -267,6 +273,40 @@ function addRping(program: Command, { output, signal }: CommandContext): void {
     const { runRping } = await import('./rping/rping-command.ts');
     await runRping(given, output, signal);
   });
+}
+
+function addConform(program: Command, { output, signal }: CommandContext): void {
+  program
+    .command('conform')
+    .description(
+      'test the wire of a RoCEv2 or iWARP endpoint against the specifications, packet by packet',
+    )
+    .option('--peer <ADDRESS>', 'test the endpoint at this address', parseAddress)
+    .option('--serve', 'be the endpoint: serve testers until Ctrl-C')
+    .option('--list', 'list the rows of the test')
+    .option('-p, --port <PORT>', "port of the service (default: 7174, as rping's)", parsePort)
+    .option(
+      '--address <ADDRESS>',
+      'with --serve: address to listen on (default: every address)',
+      parseAddress,
+    )
+    .option('--native', 'with --serve: use a real device through rdma-core instead of a daemon')
+    .option('--from <ADDRESS>', 'address of this host to test from', parseAddress)
+    .addOption(new Option('--over <WIRE>', 'test this wire only').choices(['roce', 'iwarp']))
+    .option('--only <ID...>', 'run only these rows')
+    .option(
+      '--patience <MS>',
+      'how long an answer may take',
+      wholeNumber(1, PATIENCE_MAX_MS),
+      PATIENCE_MS,
+    )
+    .option('--json', 'print JSON')
+    .option('--junit <FILE>', 'write the results to FILE as JUnit XML')
+    .addOption(socketOption())
+    .action(async (given: ConformArguments) => {
+      const { runConform } = await import('./conform/conform-command.ts');
+      await runConform(given, output, signal);
+    });
 }
 
 interface BenchArguments {

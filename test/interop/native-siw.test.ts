@@ -9,6 +9,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { DoctorReport } from '#daemon/cli/doctor';
 import type { Finding } from '#daemon/cli/doctor-finding';
 import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
+import { documentedVerdicts, printedVerdicts } from '../support/conformance-table.ts';
 import { freePort } from '../support/free-port.ts';
 import { patience } from '../support/patience.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
@@ -32,7 +33,7 @@ import {
   HOST_ADDRESS,
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
-import { endOf, endOfCommand, kernelRping, ourRpingInGuest } from './rping-ends.ts';
+import { endOf, endOfCommand, iwarpdInGuest, kernelRping, ourRpingInGuest } from './rping-ends.ts';
 
 const PORT = 7174;
 const PINGS = 100;
@@ -287,6 +288,18 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
       }
       closed(await misuse('twice'));
     });
+  });
+
+  it('siw does in each row of conform what daemon/CONFORMANCE.md says', async () => {
+    await guest.setSiw({ crcRequired: true });
+    const target = guest.run(iwarpdInGuest(`conform --serve --native -p ${PORT}`));
+    await target.waitFor(/ready/);
+    const words = `--peer ${GUEST_ADDRESS} -p ${PORT} --over iwarp --patience ${patience(5000)} --json`;
+    const { output } = await guest.runToEnd(iwarpdInGuest(`conform ${words} 2>/dev/null`));
+    const { verdicts, details } = printedVerdicts(output);
+    expect(verdicts, details.join('\n')).toEqual(documentedVerdicts('iWARP', 'Linux'));
+    await guest.succeed('pkill -INT -f "[c]onform --serve"');
+    expect(await target.exit, target.output).toBe(130);
   });
 
   // The last: it leaves the guest with other devices.

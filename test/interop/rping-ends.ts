@@ -14,9 +14,14 @@ export interface EndedRping {
 
 /** A shell command that runs our rping in the guest, which sees the host's files. */
 export function ourRpingInGuest(words: string): string {
+  return iwarpdInGuest(`rping ${words}`);
+}
+
+/** A command of iwarpd for a guest, which sees the host's files. */
+export function iwarpdInGuest(words: string): string {
   const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
   if (!existsSync(main)) throw new Error('dist/ lacks the command: run npm run build');
-  return `node ${main} rping ${words}`;
+  return `node ${main} ${words}`;
 }
 
 /**

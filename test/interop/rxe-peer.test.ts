@@ -9,9 +9,10 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { datagramsOf, hasRightIcrc } from '../support/captured-datagrams.ts';
 import { CommandFolder } from '../support/cli-process.ts';
+import { documentedVerdicts, printedVerdicts } from '../support/conformance-table.ts';
 import { docExamples } from '../support/doc-examples.ts';
 import { FORGED_PORT, forgedRequest } from '../support/forged-mads.ts';
-import { programSeconds } from '../support/patience.ts';
+import { patience, programSeconds } from '../support/patience.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { BindClashes, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
 import { compileProgram } from './c-programs.ts';
@@ -40,6 +41,9 @@ const BOTH: readonly Side[] = ['ours', 'theirs'];
 /** Index of the GID of the IPv4 address, on both sides; the IPv6 address has the next. */
 const IPV4_INDEX = 1;
 const IPV6_INDEX = 2;
+/** Where `iwarpd conform` tests rxe, and the address that it tests from. */
+const CONFORM_PORT = 7200;
+const TESTER = '10.1.0.3';
 /** rxe numbers its queue pairs from 17 on. */
 const RXE_QPNS = { first: 17, count: 48 } as const;
 const RPING_PORT = 7174;
@@ -73,6 +77,7 @@ let port = 18_600;
 
 const iwarpd = (words: string) =>
   `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')} ${words} --socket ${SOCKET}`;
+const conform = `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')} conform`;
 const other = (side: Side): Side => (side === 'ours' ? 'theirs' : 'ours');
 
 /** Runs both ends; `command` gets the device and the port. Returns their output and the status. */
@@ -405,6 +410,25 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       return undefined;
     });
   });
+
+  it(
+    'rxe does in each row of conform what daemon/CONFORMANCE.md says',
+    async () => {
+      const path = compileProgram('conform-target', ['-lrdmacm'], folder.file('conform-target'));
+      const target = guest.run(`theirs ${path} ${SIDES.theirs.address} ${CONFORM_PORT}`);
+      await target.waitFor(/ready/);
+      // The daemon has the other addresses of its side.
+      await guest.succeed(`ip netns exec ours ip address add ${TESTER}/24 dev veth1`);
+      const words = `--peer ${SIDES.theirs.address} --from ${TESTER} -p ${CONFORM_PORT} --over roce`;
+      const command = `${conform} ${words} --patience ${patience(3000)} --json 2>/dev/null`;
+      const { output } = await guest.runToEnd(`ip netns exec ours ${command}`);
+      const { verdicts, details } = printedVerdicts(output);
+      expect(verdicts, details.join('\n')).toEqual(documentedVerdicts('RoCEv2', 'Linux'));
+      await guest.succeed(`kill $(pidof conform-target)`);
+      await target.exit;
+    },
+    patience(240_000),
+  );
 
   it('ends in order', async () => {
     await guest.succeed(`kill $(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' ${SOCKET}.run)`);
