@@ -81,8 +81,9 @@ export class HostileSenders {
     if (wire === undefined) return;
     // Packets between queue pairs of one host never come from the network.
     const { host } = life.qp.program;
-    const within = peer.qp.program.host === host && !host.moved;
-    if (!within) pair?.forge();
+    const within = peer.qp.program.host === host;
+    // The address of a peer may have moved elsewhere.
+    if (!within || host.moved) pair?.forge();
     if (!within && pair?.crossed === false && prng.oneIn(3)) {
       this.#cut(life, wire);
       return;

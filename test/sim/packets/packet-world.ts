@@ -120,7 +120,7 @@ export class PacketWorld implements PacketSetting {
 
   /** Excuses every pair of these lives. */
   excuse(why: string, wanted: (life: Life) => boolean): void {
-    for (const life of this.lives) if (wanted(life)) life.pair?.excuse(why);
+    for (const pair of this.pairs.values()) if (pair.lives.some(wanted)) pair.excuse(why);
   }
 
   isMember(life: Life, group: string): boolean {
