@@ -1,6 +1,5 @@
 /**
- * Bugs that RoCE devices once had or could have, as edits of compiled code: see `../canaries.ts`. The number in
- * the name of an old bug is that of its commit's audit; the simulation must find each by the rule that it breaks.
+ * Bugs that RoCE devices once had or could have, as edits of compiled code: see `../canaries.ts`.
  */
 import type { Canary } from '../canaries.ts';
 
