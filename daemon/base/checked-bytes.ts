@@ -2,13 +2,13 @@
  * Bounds-checked integer fields over a `Uint8Array`.
  *
  * All multi-byte fields of MPA, DDP and RDMAP are in network byte order, except the MPA CRC field,
- * which is sent least significant byte first (RFC 5044 §4.4). The code uses plain arithmetic on
- * bytes because a `DataView` per call would allocate. The `as number` assertions below are sound:
+ * which is sent least significant byte first (RFC 5044 §4.4). The code uses arithmetic on bytes
+ * because a `DataView` per call would allocate. The `as number` assertions below are sound:
  * each index has been checked against `bytes.length`.
  */
 
 function outOfBounds(bytes: Uint8Array, at: number, size: number): never {
-  throw new RangeError(`${size} bytes at ${at} leave a buffer of ${bytes.length}`);
+  throw new RangeError(`${size} bytes at ${at} exceed a buffer of ${bytes.length} bytes`);
 }
 
 /** The byte at `at`. Throws `RangeError` outside `bytes`. */
@@ -78,7 +78,7 @@ export function writeUint32LE(bytes: Uint8Array, at: number, value: number): voi
   bytes[at + 3] = value >>> 24;
 }
 
-/** Up to this many bytes a loop is cheaper than the view that `Uint8Array.set` needs. */
+/** Up to this length, a loop is cheaper than creating the view that `Uint8Array.set` needs. */
 const LOOP_COPY_MAX_BYTES = 48;
 
 /** Copies `source[start, end)` to `target` at `at`. Both may be one buffer if `at <= start`. */
@@ -100,7 +100,6 @@ export function copyBytes(
   for (let i = 0; i < size; i++) target[at + i] = source[start + i] as number;
 }
 
-/** A view of all of the bytes. */
 export function viewOf(bytes: Uint8Array): DataView {
   return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 }

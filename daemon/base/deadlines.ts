@@ -1,11 +1,11 @@
 import { type Micros, NEVER } from './time.ts';
 
-/** The deadlines of one machine, by slot. One that is not set is `NEVER`. */
+/** The deadlines of one state machine, by slot; `NEVER` where not set. */
 export class Deadlines<Slot extends number> {
-  // A typed array would take 150 bytes more of each idle queue pair.
+  // A typed array would cost each idle queue pair 150 more bytes.
   readonly #due: number[];
 
-  /** `slots` numbers them from 0. */
+  /** `slots` numbers the slots from 0. */
   constructor(slots: Readonly<Record<string, Slot>>) {
     this.#due = Object.keys(slots).map(() => NEVER);
   }
@@ -14,7 +14,7 @@ export class Deadlines<Slot extends number> {
     this.#due[slot] = due;
   }
 
-  /** Sets it unless it is set. */
+  /** Sets the deadline unless it is already set. */
   start(slot: Slot, due: Micros): void {
     if (!this.isSet(slot)) this.#due[slot] = due;
   }
@@ -35,7 +35,7 @@ export class Deadlines<Slot extends number> {
     return now >= (this.#due[slot] ?? NEVER);
   }
 
-  /** The earliest. */
+  /** The earliest deadline. */
   next(): Micros {
     let next = NEVER;
     for (const due of this.#due) next = Math.min(next, due);

@@ -1,16 +1,16 @@
-/** Facts passed with bytes between a stream and the connection that carries them. */
+/** Properties of bytes that pass between a stream and the connection that carries it. */
 
 const NO_BYTES = new Uint8Array(0);
 
-/** Facts about received bytes, from their connection. Borrowed for the call, like the bytes. */
+/** Passed with received bytes. Borrowed for the call, like the bytes. */
 export interface Delivery {
   /** Payload protocol of an SCTP message; 0 on TCP. */
   readonly payloadProtocol: number;
-  /** They came unchanged, and may lack checksums, which are not checked. */
+  /** The bytes cannot have changed on the way: checksums may be missing, and are not checked. */
   readonly unsealed: boolean;
 }
 
-/** Bytes of TCP. */
+/** Of bytes from TCP. */
 export const PLAIN: Delivery = { payloadProtocol: 0, unsealed: false };
 
 /** Bytes to send. Its owner reuses the record: it is valid until the next poll. */
@@ -19,9 +19,9 @@ export interface Transmit {
   bytes: Uint8Array;
   /** Payload protocol of an SCTP message; 0 on TCP. */
   payloadProtocol: number;
-  /** Another message follows at once: this one may wait to share its packet. */
+  /** Another message follows at once, so this one may wait to share a packet with it. */
   followed: boolean;
-  /** Checksums may be missing. A link that completes them says so here. */
+  /** Checksums may be missing; a link that fills them in clears this. */
   unsealed: boolean;
 }
 

@@ -56,7 +56,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
   },
   {
     name: 'messages',
-    title: 'Sends of 64 bytes, 64 at a post, one QP',
+    title: 'Sends of 64 bytes, 64 per post, one QP',
     unit: 'messages/s',
     better: 'higher',
     target: { kind: 'value', limit: 300_000 },
@@ -72,7 +72,7 @@ export const MEASUREMENTS: readonly Measurement[] = [
     target: { kind: 'value', limit: 100 },
     baselines: [{ title: 'raw TCP connections', run: rawConnections, aim: 10 }],
     run: async (rig) => connections(await rig.overDaemons()),
-    // V8 has compiled the path of a connection after a thousand of them.
+    // After a thousand connections, V8 has compiled their code.
     warmUps: 10,
   },
   ...PROGRAM_MEASUREMENTS,

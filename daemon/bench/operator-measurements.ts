@@ -13,19 +13,19 @@ import { BenchDaemon } from './bench-daemon.ts';
 import type { Measurement } from './measurement.ts';
 import type { Rig } from './rig.ts';
 
-/** Requests of a visible page, once a second. */
+/** Requests that a visible page sends every second. */
 const PAGE_PATHS = ['/status', '/qps', '/connections', '/faults'];
-/** Number of pages at once: a single one is too little to measure in ticks of 10 ms. */
+/** Pages measured together: one alone costs too little to measure in ticks of 10 ms. */
 const PAGES = 20;
 const PAGE_INTERVAL_MS = 1000;
 const PAGE_SECONDS = 4;
 
 const COUNTED_MESSAGES = 20_000_000;
 
-/** Writes as measured without observation; MB/s. */
+/** Measures Writes without observation; returns MB/s. */
 type Writes = (rig: Rig, scale: number) => Promise<number>;
 
-/** The measurements; a capture is compared with `writes`, of 64 KiB each. */
+/** The measurements. `writes`, of 64 KiB each, is the baseline of a capture. */
 export function operatorMeasurements(writes: Writes): readonly Measurement[] {
   return [
     {
@@ -49,7 +49,7 @@ export function operatorMeasurements(writes: Writes): readonly Measurement[] {
     },
     {
       name: 'idle-page',
-      title: `a page in sight: share of the daemon's core, from ${PAGES} of them`,
+      title: `one visible page: share of the daemon's core, from ${PAGES} pages`,
       unit: '%',
       better: 'lower',
       target: { kind: 'value', limit: 2 },
@@ -90,11 +90,11 @@ function counting(): number {
     counters.completions += 1;
   }
   const elapsed = Number(process.hrtime.bigint() - began);
-  if (counters.completions !== COUNTED_MESSAGES) throw new Error('the counters did not count');
+  if (counters.completions !== COUNTED_MESSAGES) throw new Error('the counters missed completions');
   return elapsed / COUNTED_MESSAGES;
 }
 
-/** Percent of a core that a daemon without clients spends on one page. */
+/** Percent of a core that one page costs a daemon without clients. */
 async function pageShare(): Promise<number> {
   const daemon = await BenchDaemon.start({ address: '127.0.0.4', http: true });
   try {
@@ -114,7 +114,7 @@ async function pageShare(): Promise<number> {
 
 type HttpPlace = Awaited<ReturnType<BenchDaemon['http']>>;
 
-/** All pages send their requests at once, every second. */
+/** Sends the requests of all pages at once, every second. */
 async function lookFor(place: HttpPlace, seconds: number): Promise<void> {
   for (let second = 0; second < seconds; second++) {
     const next = sleep(PAGE_INTERVAL_MS);
@@ -169,7 +169,7 @@ class CaptureProcess {
     let said = '';
     try {
       await new Promise<void>((resolve, reject) => {
-        const timer = setTimeout(() => reject(failure('does not begin')), START_TIMEOUT_MS);
+        const timer = setTimeout(() => reject(failure('did not start')), START_TIMEOUT_MS);
         const failure = (what: string) => new CommandFailure(`the capture ${what}: ${said}`);
         child.stderr?.on('data', (bytes: Buffer) => {
           said = (said + bytes.toString()).slice(-4096);

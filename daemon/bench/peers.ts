@@ -13,7 +13,7 @@ const SMALL_BYTES = 64;
 const LARGE_COUNT = 10_000;
 const SMALL_COUNT = 10_000;
 const WARM_UP_COUNT = '1000';
-/** Large messages sent one at a time: a round must not take seconds. */
+/** Fewer for large messages that are sent one at a time, so that a round does not take seconds. */
 const LARGE_PINGPONG_COUNT = 2000;
 const SMALL_PINGPONG_COUNT = 5000;
 const HERE: ProgramPlace = { address: '127.0.0.1' };
@@ -21,7 +21,7 @@ const RAW_WRITES = rawWrites({ writeBytes: LARGE_BYTES, totalBytes: 1 << 30, bat
 
 type Run = (rig: Rig, scale: number) => Promise<number>;
 
-/** The peers on their own, compared with raw TCP. */
+/** The peers, compared with raw TCP. */
 export const PEER_MEASUREMENTS: readonly Measurement[] = [
   rate('ucx-put-bw', 'UCX tcp: ucp_put_bw of 64 KiB', ucxRate('ucp_put_bw'), ucxObstacle),
   rate('ucx-am-bw', 'UCX tcp: ucp_am_bw of 64 KiB', ucxRate('ucp_am_bw'), ucxObstacle),

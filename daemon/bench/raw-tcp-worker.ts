@@ -8,7 +8,7 @@ import { performance } from 'node:perf_hooks';
 import { serveCalls } from './channel.ts';
 
 const HOST = '127.0.0.1';
-/** Bytes queued in the socket at which the program pauses; more was not faster. */
+/** Pauses at this many bytes queued in the socket; larger values were not faster. */
 const WRITE_QUEUE_BYTES = 1024 * 1024;
 
 const servers: Server[] = [];
@@ -41,7 +41,7 @@ const methods = {
     for (const server of servers.splice(0)) server.close();
   },
 
-  /** Writes to a sink and waits for its reply; returns seconds. `cork` writes are gathered into one. */
+  /** Writes to a sink and waits for its reply; returns seconds. Gathers each `cork` writes into one. */
   async stream(argument: {
     port: number;
     writeBytes: number;

@@ -49,7 +49,7 @@ interface DaemonKind {
   readonly collectable?: boolean;
 }
 
-/** Memory instead of a disk, if available: the RNIC is measured. */
+/** In memory, if available: the bench measures the RNIC, not a disk. */
 const MEMORY_FOLDER = '/dev/shm';
 
 /** Starts and ends the processes of a run. */
@@ -81,7 +81,7 @@ export class Rig {
     return this.#clients(await this.#daemonPair(SCTP_ADDRESSES, { kind: 'sctp' }));
   });
 
-  /** Two client processes, on unused daemons that collect garbage on demand. */
+  /** Two client processes, and their daemons, which nothing else uses and which collect garbage on demand. */
   readonly idle = lazy(async () => {
     const daemons = await this.#daemonPair(IDLE_ADDRESSES, { collectable: true });
     return { pair: await this.#clients(daemons), daemons };
@@ -97,8 +97,8 @@ export class Rig {
   );
 
   /**
-   * A process with the native bridge on the active side's device, the address of a peer on the passive
-   * side's, and the variables with which another program finds the device.
+   * A process that uses the active side's device through the native bridge, the address of a peer on the
+   * passive side's device, and the variables by which another program finds the device.
    */
   readonly native = lazy(async () => {
     const [{ socketPath }, passiveDaemon] = await this.daemons();

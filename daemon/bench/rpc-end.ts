@@ -1,4 +1,4 @@
-/** Shared by the workers of RPC and of NFS over RDMA: provider, client, memory and calls of a load. */
+/** Provider, client, memory and calls of the workers of RPC and NFS over RDMA. */
 import { performance } from 'node:perf_hooks';
 import type { Provider } from '#contract/verbs/provider';
 import { connectDaemon } from '#verbs-api/index';
@@ -8,7 +8,7 @@ import type { RpcClient, RpcClientOptions } from '#verbs-api/rpcrdma/rpc-client-
 /** Bytes of the largest transfer. */
 export const TRANSFER_MAX_BYTES = 1 << 20;
 
-/** Number of calls, and how many of them at once. */
+/** `count` calls, `depth` at a time. */
 export interface Load {
   readonly count: number;
   readonly depth: number;
@@ -57,7 +57,7 @@ export async function transferBuffers({ depth }: Load): Promise<readonly Uint8Ar
   return buffers.slice(0, depth);
 }
 
-/** Makes the calls of a load, `depth` at once: parallel sequences of calls. Returns seconds. */
+/** Makes the calls of a load, in `depth` parallel sequences. Returns seconds. */
 export async function timed(
   load: Load,
   call: (slot: number, index: number) => Promise<void>,

@@ -33,12 +33,12 @@ const SEND_DEPTH = 512;
 const RECEIVE_DEPTH = 4096;
 /** Receives posted with one call. */
 const RECEIVE_BATCH = 64;
-/** Messages that the receiver of a stream takes before it grants the sender as many more. */
+/** Messages that the receiver of a stream takes before it permits the sender to send as many again. */
 const CREDIT_BATCH = 1024;
 const POLL_MAX = 256;
 /**
- * One of this many Sends of a ping-pong is signalled, as in other RDMA latency tests: the reply shows
- * that a Send arrived, and a completion for each would wake the client needlessly.
+ * One in this many Sends of a ping-pong is signalled, as in other RDMA latency tests: the reply already
+ * shows that a Send arrived, so a completion for each would wake the client needlessly.
  */
 const SIGNAL_INTERVAL = 64;
 
@@ -130,7 +130,7 @@ export class VerbsTraffic {
     await this.#sendWord();
   }
 
-  /** Sends `count` messages to a twin that echoes, each after the previous one came back. */
+  /** Sends `count` messages to a twin that echoes them, each after the previous echo. */
   async ping(sizeBytes: number, count: number): Promise<void> {
     const post = this.#pingPoster(sizeBytes);
     for (let done = 0; done < count; done++) {
@@ -196,7 +196,7 @@ export class VerbsTraffic {
     };
   }
 
-  /** Posts one message of a ping-pong; every `SIGNAL_INTERVAL`th completes for all before it. */
+  /** Posts one message of a ping-pong; every `SIGNAL_INTERVAL`th one is signalled. */
   #pingPoster(sizeBytes: number): () => void {
     const signalled: SendWR = { ...this.#message(sizeBytes), wrId: SIGNAL_INTERVAL };
     const unsignalled: SendWR = { ...signalled, flags: SendFlag.inline };

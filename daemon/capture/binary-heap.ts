@@ -7,7 +7,7 @@ export class BinaryHeap<T> {
   readonly #entries: T[] = [];
   readonly #precedes: (left: T, right: T) => boolean;
 
-  /** `precedes` must order any two entries: none are equal. */
+  /** `precedes` must be a strict order in which no two entries are equal. */
   constructor(precedes: (left: T, right: T) => boolean) {
     this.#precedes = precedes;
   }

@@ -15,7 +15,7 @@ export interface LinkAddresses extends TapLinkEnds {
 
 /** Watches one link. Bytes are borrowed for the call. */
 export interface LinkTap {
-  /** False while the bytes are ignored: they may then lack their checksums. */
+  /** False while nothing watches; the bytes may then lack checksums. */
   readonly watched: boolean;
   /** Bytes about to be sent. */
   outbound(bytes: Uint8Array): void;
@@ -43,7 +43,7 @@ export interface LinkPosition {
 export interface PacketTap {
   /** False while there is no watcher: packets need not be reported. */
   readonly watched: boolean;
-  /** A packet that reaches its receiver, or would without a fault. Borrowed for the call. */
+  /** A packet that reaches its receiver, or would if a fault had not dropped it. Borrowed for the call. */
   packet(packet: TappedPacket): void;
 }
 

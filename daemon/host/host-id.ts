@@ -1,8 +1,8 @@
 /**
  * A connection id of a host, as `rdma_create_id` makes it, on either wire.
  *
- * Until an address determines the device, it may use either wire; a listener on a wildcard uses both. Only
- * `HostCm` changes an id.
+ * An id may use either wire until an address determines its device; a listener on a wildcard address uses
+ * both. Only `HostCm` changes an id.
  */
 import type { DeviceTransport } from '#contract/verbs/attributes';
 import type { IdState } from '#contract/verbs/id-lifecycle';
@@ -15,26 +15,26 @@ import type { RoceId } from './roce/roce-id.ts';
 /** Port spaces (`RDMA_PS_*`): the upper bits of InfiniBand's service ids. */
 export const PortSpace = { ipoib: 0x0002, tcp: 0x0106, udp: 0x0111, ib: 0x013f } as const;
 
-/** Attributes of a queue pair that its program moves, to connect or to accept. */
+/** Parameters of connect or accept for a queue pair whose state the program manages. */
 export interface ProgramParameters extends CmEndFacts {
   /** At most 56 bytes to connect, 196 to accept; for datagrams 180 and 136. EINVAL for more. */
   readonly privateData: Uint8Array;
   /** Values above 7 count as 7. */
   readonly retryCount: number;
-  /** Datagrams, to accept: the queue pair's key; 0 for rdma_cm's own. */
+  /** To accept datagrams: the queue pair's Q_Key; 0 for that of rdma_cm. */
   readonly qkey: number;
 }
 
-/** Facts of an InfiniBand event, in addition to those of every wire. */
+/** Fields that only events of InfiniBand have. */
 export interface IbEventFacts
   extends Pick<ProgramParameters, 'flowControl' | 'retryCount' | 'rnrRetry' | 'srq'> {
   /**
-   * Rejected: the REJ's reason. Unreachable: the SIDR REP's status. Otherwise 0, also if `error` is enough.
+   * Reason of the REJ if rejected, status of the SIDR REP if unreachable. Otherwise 0, as when `error` says it all.
    */
   readonly status: number;
   /** The peer's queue pair; 0 if the message has none. */
   readonly qpn: number;
-  /** Datagrams: the peer's key. For its address see `RoceId.path`. */
+  /** Datagrams: the peer's Q_Key. Its address is in `RoceId.path`. */
   readonly qkey: number;
 }
 
@@ -52,7 +52,7 @@ export class HostId {
   readonly portSpace: number;
   /** True for an id of datagrams, which no iWARP device supports. */
   readonly datagram: boolean;
-  /** The program chose its port, other than 0. */
+  /** The program has chosen a port, not 0. */
   namedPort = false;
   /** RDMA_OPTION_ID_TOS and RDMA_OPTION_ID_ACK_TIMEOUT; for RoCE only. */
   typeOfService = 0;

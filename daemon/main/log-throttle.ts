@@ -8,7 +8,7 @@ export const THROTTLE_BURST = 100;
 /** Messages of one kind per second after the burst. */
 const REFILL_PER_SECOND = 10;
 const SUMMARY_MS = 5_000;
-/** Kinds are our own constants, so there are few; any beyond this number share one bucket. */
+/** A bound for safety, as kinds are few: further ones share one bucket. */
 const KINDS_MAX = 256;
 const OTHERS = 'other';
 

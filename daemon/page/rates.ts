@@ -7,7 +7,7 @@ import type { DeviceStatus } from '#contract/protocol/ipc-admin';
 /** Polls in a history: two minutes, at one per second. */
 export const HISTORY_LENGTH = 120;
 
-/** Minimum interval between two polls for a rate; a poll before is skipped. */
+/** Minimum interval between two polls of a rate; earlier polls are skipped. */
 const STEP_MIN_SECONDS = 0.5;
 
 export type RateName = 'bytesOut' | 'bytesIn' | 'messagesOut' | 'messagesIn';
@@ -43,7 +43,7 @@ interface Look {
   readonly counters: Readonly<Record<string, number>>;
 }
 
-/** All counters of a device, those of its port among them. */
+/** All counters of a device and of its port. */
 export function countersOf({
   counters,
   hwCounters,

@@ -1,4 +1,4 @@
-/** Where the time of the daemons went, from the CPU profiles that Node left. */
+/** Summarises CPU profiles that Node wrote for the daemons. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { tableLines } from '#daemon/console/output';
@@ -14,15 +14,15 @@ interface ProfileNode {
   };
 }
 
-/** The part of a V8 CPU profile that is read here. */
+/** The fields used of a V8 CPU profile. */
 interface CpuProfile {
   readonly nodes: readonly ProfileNode[];
-  /** The node that ran at each sample, and microseconds since the sample before. */
+  /** For each sample: the node that ran, and microseconds since the previous sample. */
   readonly samples: readonly number[];
   readonly timeDeltas: readonly number[];
 }
 
-/** Tables of the functions with the most time of their own, one for each profile in `folder`. */
+/** Tables of the functions with the most self time, one for each profile in `folder`. */
 export function profileLines(folder: string): string[] {
   return readdirSync(folder)
     .filter((name) => name.endsWith('.cpuprofile'))

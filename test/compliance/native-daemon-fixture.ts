@@ -8,7 +8,7 @@ import {
 } from '../support/provider-fixture.ts';
 import { LIBSIW_LACKS } from './native-fixture.ts';
 
-/** The fixture, on devices that lack more than libsiw does, or carry less private data. */
+/** The fixture, on devices with fewer features than libsiw, or shorter private data. */
 export function nativeDaemonFixture(
   more: readonly Lack[],
   maxPrivateData: number,
@@ -23,7 +23,7 @@ export function nativeDaemonFixture(
   };
 }
 
-/** The provider without the emulated device that every daemon has. */
+/** The provider, without the emulated device of its daemon. */
 export function nativeOnly(provider: Provider): Provider {
   const devicesOf: Provider['devices'] = async () =>
     (await provider.devices()).filter(({ backend }) => backend === 'native');

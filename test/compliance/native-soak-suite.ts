@@ -1,7 +1,7 @@
 /**
- * Calls of the native bridge in any order, on objects that are open, closing or closed, some awaited
- * and some not: every outcome is a result or a `VerbsError`, and the process survives. Runs as
- * `native-suite.ts` does.
+ * Calls the native bridge in any order, on objects that are open, closing or closed; awaits some of the
+ * calls. Every outcome is a result or a `VerbsError`, and the process survives. Runs like
+ * `native-suite.ts`.
  */
 import { describe, expect, it } from 'vitest';
 import { Access, CMEventType, type QPState, SendFlag, WROpcode } from '#contract/verbs/enums';
@@ -24,14 +24,14 @@ import { DEVICE } from '../support/provider-fixture.ts';
 
 const { bindMW, rdmaRead, rdmaWrite, send, sendWithInv } = WROpcode;
 const CALLS = 3000;
-/** Calls not awaited for longer than this continue beside the others. */
+/** How long a call is awaited; it then continues beside the others. */
 const PATIENCE_MS = 10;
-/** Remembered objects of a kind; older ones stay open until their provider closes. */
+/** Objects of one kind to draw from; older ones stay open until their provider closes. */
 const REMEMBERED = 8;
 const SEED = 20_261_121;
 const OPCODES = [rdmaWrite, send, rdmaRead, sendWithInv, bindMW] as const;
 
-/** Objects of one kind, open or not. */
+/** The latest objects of one kind, open or not. */
 class Pool<T extends VerbsObject> {
   readonly #draw: (below: number) => number;
   #objects: T[] = [];
@@ -42,7 +42,7 @@ class Pool<T extends VerbsObject> {
 
   get some(): T {
     const object = this.#objects[this.#draw(this.#objects.length)];
-    if (object === undefined) throw new NothingThere();
+    if (object === undefined) throw new EmptyPool();
     return object;
   }
 
@@ -53,7 +53,7 @@ class Pool<T extends VerbsObject> {
 }
 
 /** The pool that a call needs is empty. */
-class NothingThere extends Error {}
+class EmptyPool extends Error {}
 
 describe('native soak', () => {
   it(`returns results or errors for ${CALLS} calls in any order, seed ${SEED}`, async () => {
@@ -90,7 +90,7 @@ describe('native soak', () => {
         await call();
       } catch (error) {
         if (isVerbsError(error)) codes.add(error.code);
-        else if (!(error instanceof NothingThere || error instanceof DOMException)) {
+        else if (!(error instanceof EmptyPool || error instanceof DOMException)) {
           strangers.push(error);
         }
       }

@@ -65,7 +65,7 @@ async function served(server: Provider, client: Provider, host: string = ADDRESS
   return { listener, find, [Symbol.asyncDispose]: () => listener.close() };
 }
 
-/** Services of datagrams, and multicast groups. */
+/** Datagram services and multicast groups. */
 export function serviceCases(fixture: () => StartedFixture): void {
   it.each([ADDRESS, IPV6])(
     'of %s are found, and reply [IBV-AH-04, ROCE-UD-14, IBCM-SIDR-02, IBCM-SIDR-03]',
@@ -95,7 +95,7 @@ export function serviceCases(fixture: () => StartedFixture): void {
     },
   );
 
-  it('serve any number of peers with one queue pair and its key', async () => {
+  it('serve any number of peers with one queue pair and its Q_Key', async () => {
     const { server, client } = fixture();
     await using service = await served(server, client);
     await using side = await roceSide(server, QPType.ud);
@@ -120,7 +120,7 @@ export function serviceCases(fixture: () => StartedFixture): void {
     await serving;
   });
 
-  it('without a server, or that reject, are refused [IBCM-SIDR-04]', async () => {
+  it('are refused without a server, or if the server rejects [IBCM-SIDR-04]', async () => {
     const { server, client } = fixture();
     await using service = await served(server, client);
     const unserved = resolveDatagrams(client, { host: ADDRESS, port: 9 });
@@ -173,7 +173,7 @@ export function serviceCases(fixture: () => StartedFixture): void {
     await id.close();
   });
 
-  it('are looked up within the limits of the call', async () => {
+  it('are looked up until the call is aborted or times out', async () => {
     const { server, client } = fixture();
     await using service = await served(server, client);
     const { port } = service.listener.address;
@@ -211,7 +211,7 @@ export function serviceCases(fixture: () => StartedFixture): void {
     );
   });
 
-  it('are those of the RoCE device at an address that devices of both wires have', async () => {
+  it('use the RoCE device at an address that an iWARP device also has', async () => {
     const { server } = fixture();
     await using listener = await listenDatagrams(server, { host: DEVICE.addresses[0] });
     expect(listener.id.device).toBe(ROCE_DEVICE.name);

@@ -20,7 +20,7 @@ beforeEach(() => {
     copyFileSync(join(ROOT, name), join(folder, name));
   }
   writeFileSync(join(folder, 'test/interop/packages'), NEEDS);
-  // Of the packages, tshark alone is installed.
+  // Of the packages, only tshark is installed.
   program('dpkg-query', '[[ $* == *tshark ]] && echo installed');
   program('apt-get', `echo "$*" >>${folder}/installed`);
   program('sudo', 'while [[ $1 == -* ]]; do shift; done; "$@"');
@@ -47,7 +47,7 @@ describe('npm test', () => {
     expect(existsSync(join(folder, 'installed'))).toBe(true);
   });
 
-  it('with --no-install lists them, names the suites that go without, and runs the rest', () => {
+  it('with --no-install lists them, names the skipped suites, and runs the rest', () => {
     const { status, stdout, stderr } = npmTest('--no-install');
     expect(stderr).toBe(
       'test: --no-install: not installing ibverbs-utils perftest\n' +
@@ -59,7 +59,7 @@ describe('npm test', () => {
     expect(status).toBe(0);
   });
 
-  it('with --other-node counts what ran on it, too', () => {
+  it('with --other-node also counts the tests that ran on it', () => {
     const node = 'node_modules/node-linux-/bin';
     program('npm', `mkdir -p "$3/${node}" && cp ${folder}/bin/node "$3/${node}"`);
     const { status, stdout } = npmTest('--other-node');
@@ -67,7 +67,7 @@ describe('npm test', () => {
     expect(status).toBe(0);
   });
 
-  it('with --other-node counts one skipped test where that cannot be had', () => {
+  it('with --other-node counts one skipped test if that Node cannot be installed', () => {
     program('npm', 'exit 1');
     const { status, stdout, stderr } = npmTest('--other-node');
     expect(stderr).toContain('test: no Node 24 to be had, so nothing is tested on it');

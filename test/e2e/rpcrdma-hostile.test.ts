@@ -52,7 +52,7 @@ function segmentOf(mr: MR, at = 0, lengthBytes = mr.length): Segment {
 describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, makeWorld) => {
   let world: World;
   let server: RpcServer;
-  /** Whom no hostility may touch. */
+  /** Must stay unaffected. */
   let bystander: RpcClient;
   const raws: RawPeer[] = [];
 
@@ -171,7 +171,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     expect(await statusFor(44, 101)).toBe('00000004');
   });
 
-  it('that names more memory than it has registered loses its connection [RPCR2-4.5.3-01]', async () => {
+  it('that names bytes beyond its region loses its connection [RPCR2-4.5.3-01]', async () => {
     const raw = await connectRaw();
     const mr = await raw.channel.pd.regMR(pattern(64), Access.remoteRead);
     const readList = [{ position: 0, ...segmentOf(mr, 0, 65) }];
@@ -179,7 +179,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     expect(await raw.end()).not.toBe('');
   });
 
-  it('that names memory which it does not have loses its connection [RPCR2-4.5.3-01]', async () => {
+  it('that names an unknown STag loses its connection [RPCR2-4.5.3-01]', async () => {
     for (const lists of [
       { readList: [{ position: 0, handle: 0x1234_5600, lengthBytes: 64, offset: 0n }] },
       { writeList: [[{ handle: 0x1234_5600, lengthBytes: 8192, offset: 0n }]] },
@@ -204,7 +204,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     expect(answered).toEqual(answered.map((_, index) => index + 1));
   });
 
-  it('that never reads what it asked for loses its connection in time', async () => {
+  it('that never reads its replies loses its connection in time', async () => {
     const peer = await TcpPeer.dial(server.address.port);
     peer.say(mpaRequest({ privateData: TERMS }));
     await expect.poll(() => peer.received.length).toBeGreaterThan(0);
@@ -262,7 +262,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     await raw.close();
   });
 
-  /** Bytes of the raw server's own to read into and write from. */
+  /** The raw server's memory to read into and write from. */
   async function ownMemory(): Promise<MR> {
     return await raw.channel.pd.allocMR(16_384, Access.localWrite);
   }
@@ -276,7 +276,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     ['one byte past the end', (s) => ['read', s.offset + BigInt(s.lengthBytes), 1]],
     ['across the end', (s) => ['read', s.offset, s.lengthBytes + 1]],
   ];
-  // Memory of `allocate`, and that of replies, is opened by windows; other memory is registered.
+  // Peers access memory of `allocate`, and that of replies, through windows; other memory is registered.
   const chunkKinds = [
     ['read', 'registered'],
     ['write', 'registered'],
@@ -293,7 +293,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
   /** 8000 bytes for a call. */
   async function memoryOf(memory: 'registered' | 'windowed'): Promise<Uint8Array> {
     if (memory === 'registered') return new Uint8Array(8000);
-    // Neighbours on both sides, which a window must keep from the peer.
+    // With bytes on both sides to which a window must not give access.
     return (await client.allocate(10_000)).subarray(1000, 9000);
   }
 

@@ -18,7 +18,7 @@ const trigger = fc.record(
   { every: fc.integer({ min: 1, max: 4 }), once: fc.boolean() },
   { requiredKeys: [] },
 );
-/** Faults that let everything pass in the end. */
+/** Faults that delay bytes without losing any. */
 const patient: fc.Arbitrary<FaultSpec> = fc
   .tuple(
     fc.oneof(
@@ -34,7 +34,7 @@ const patient: fc.Arbitrary<FaultSpec> = fc
   )
   .map(([kind, when]) => ({ ...kind, ...when }));
 
-/** Everything that a lane lets out, as time goes from deadline to deadline. */
+/** All output of a lane, polled at each of its deadlines. */
 function drained(faults: StreamFaults, way: 'inbound' | 'outbound', from: number): Uint8Array {
   const parts: Uint8Array[] = [];
   let now = from;
@@ -76,7 +76,7 @@ describe('faults that delay bytes', () => {
     );
   });
 
-  it('end a direction at the byte that they name, and account for the rest', () => {
+  it('end a direction after the given number of bytes, and account for the rest', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 0, max: 3000 }),

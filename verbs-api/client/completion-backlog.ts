@@ -7,14 +7,14 @@ import { within } from './deadline.ts';
 /** Batch size of `poll` and `wait` if not given. */
 export const DEFAULT_BATCH = 16;
 
-/** The queue of an iterator. */
+/** The queue that an iterator reads. */
 interface CompletionSource {
   /** False once it is closed. */
   readonly usable: boolean;
   wait(): Promise<WC[]>;
 }
 
-/** Completions that an iterator took and did not hand out; the next poll returns them first. */
+/** Completions that an iterator took but did not hand out; the next poll returns them first. */
 export class CompletionBacklog {
   #kept: WC[] = [];
 

@@ -90,7 +90,7 @@ export class CompletionRing {
     return wc;
   }
 
-  /** The queue was destroyed: the ring stays empty, even if its memory is reused. */
+  /** Empties the ring of a destroyed queue for good, even if its memory is reused. */
   end(): void {
     this.#memory = ringMemory(new Uint8Array(cqBytes(1)), 0, cqBytes(1));
     this.#mask = 0;

@@ -17,7 +17,7 @@ import { connectUnix, receiveDescriptor, shutdownSocket } from '#native-bridge/l
 import { refusal } from './daemon-connection.ts';
 import { checkDaemon, type DaemonPlace } from './daemon-trust.ts';
 
-/** Concurrent requests: as many as the socket always takes without blocking. */
+/** Concurrent requests: as many as the socket accepts without blocking. */
 const IN_FLIGHT_MAX = 64;
 
 interface Request {
@@ -164,12 +164,12 @@ export class DescriptorMapper {
 /** Rings are aligned for their 64-bit fields. */
 const PART_ALIGNMENT_BYTES = 8;
 
-/** A part of a mapping. EPROTO if it is not inside, or not aligned. */
+/** A part of a mapping. EPROTO if it exceeds the mapping or is not aligned. */
 function partOf(region: Uint8Array, offset: number, lengthBytes: number): Uint8Array {
   const fits = offset >= 0 && lengthBytes >= 1 && offset + lengthBytes <= region.length;
   if (fits && offset % PART_ALIGNMENT_BYTES === 0) {
     return region.subarray(offset, offset + lengthBytes);
   }
   const where = `${lengthBytes} bytes at ${offset} of ${region.length}`;
-  throw new VerbsError('EPROTO', `the daemon names memory that it does not share: ${where}`);
+  throw new VerbsError('EPROTO', `the daemon refers to memory that it does not share: ${where}`);
 }

@@ -55,7 +55,7 @@ export abstract class ClosableObject<P extends Presence> implements VerbsObject 
     return this.#presence;
   }
 
-  /** False from the first call of `close` on, unless that was refused. */
+  /** False once `close` has been called, unless it was refused. */
   get usable(): boolean {
     return this.#closing === undefined;
   }

@@ -13,7 +13,6 @@ export interface OpenObjects {
   readonly mrs: readonly MRSummary[];
 }
 
-/** Lists them. */
 export async function openObjects(control: DaemonControl): Promise<OpenObjects> {
   return { qps: await control.queuePairs(), mrs: await control.memoryRegions() };
 }
@@ -53,7 +52,7 @@ export class LeakError extends Error {
       ...(left.length === 0 ? [] : ['programs ended without releasing objects:', ...left]),
     ];
     super(lines.join('\n'));
-    // Not listed with an uncaught error: the message names all that matters.
+    // Not enumerable, so an uncaught error prints only its message, which is enough.
     Object.defineProperty(this, 'report', { value: report });
   }
 

@@ -4,7 +4,7 @@ import type { ErrnoCode } from '#contract/verbs/errors';
 import type { SocketAddress } from '#contract/verbs/provider';
 import type { CmEndpoint, CmId } from './cm-id.ts';
 
-/** Why an address is not reached; `text` where there is more to say. */
+/** Why an address is unreachable; `text` adds details, if any. */
 export interface NoRoute {
   readonly error: ErrnoCode;
   readonly text?: string | undefined;
@@ -19,22 +19,22 @@ export interface PortInUse {
 /** Synchronous operations of the host's TCP. */
 export interface HostNetwork {
   /**
-   * Holds a local address and port (0: any free one) for `id`, with its options, instead of those
-   * held for it before. EADDRINUSE if another id has them: a socket of another program is found when
-   * the id listens or dials. EADDRNOTAVAIL, EACCES.
+   * Reserves a local address and port (0: any free one) for `id`, with its options, and releases its
+   * former reservation. EADDRINUSE if another id has them; a socket of another program is detected only
+   * when the id listens or dials. EADDRNOTAVAIL, EACCES.
    */
   reserve(
     id: CmId,
     address: SocketAddress,
   ): { readonly port: number } | { readonly error: ErrnoCode };
   /**
-   * The errno if another id of its port space holds the address and port that `id` wants, with the address at which it
-   * does; undefined if none does. `reuseAddress`: in place of the option of `id`.
+   * The errno and the other id's address if another id of the port space holds the address and port that `id`
+   * wants; undefined if none does. `reuseAddress` overrides the option of `id`.
    */
   clash(id: CmId, address: SocketAddress, reuseAddress?: boolean): PortInUse | undefined;
-  /** True if the port reserved for `id` is taken by a socket that is not of this host. */
+  /** True if the port reserved for `id` is taken by a socket of another program. */
   isTaken(id: CmId): boolean;
-  /** Starts to accept connections at the reservation, delivered through `handleIncoming`. */
+  /** Starts to accept connections at the reserved port; each goes to `handleIncoming`. */
   listen(id: CmId): ErrnoCode | undefined;
   /** Releases the reservation; a listener stops. Ignores unknown ids. */
   release(id: CmId): void;
@@ -43,7 +43,7 @@ export interface HostNetwork {
    * for an id whose port does not accept connections.
    */
   suspend(id: CmId): boolean;
-  /** Moves the reservation of `from` to `to`, replacing the one held for it before. */
+  /** Moves the reservation of `from` to `to`, and releases the former one of `to`. */
   handOver(from: CmId, to: CmId): void;
   /** The local address from which `destination` is reached; tries only `source` if given. */
   sourceAddress(
@@ -54,7 +54,7 @@ export interface HostNetwork {
 
 /** An event of a connection id, before it is delivered to the owner of the id (`rdma_cm_event`). */
 export interface CmEvent<Id = CmId> extends CMOutcome {
-  /** The id of the event; on a connect request the new one, with the tag of its listener. */
+  /** On a connect request: the new id, which has the tag of its listener. */
   readonly id: Id;
   /** On a connect request: the listening id. */
   readonly listener: Id | undefined;

@@ -140,7 +140,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     this.#report(id, CMEventType.addrResolved, undefined, `through device ${route.device.name}`);
   }
 
-  /** A formality on iWARP: the event follows at once. EINVAL before resolveAddr. */
+  /** iWARP has no routes to resolve, so the event follows at once. EINVAL before resolveAddr. */
   resolveRoute(id: CmId): void {
     id.expect('resolved');
     id.enter('routed');
@@ -368,8 +368,8 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   }
 
   /**
-   * When `handleDeadline` is due next, or earlier; NEVER if there is no deadline. Asked for after
-   * everything that happens, so it must not look at each of many connections.
+   * When `handleDeadline` is due next, or earlier; NEVER if there is no deadline. The host asks after every
+   * input, so this must not visit each connection.
    */
   nextDeadline(): Micros {
     const timedDue = this.#timed.size === 0 ? NEVER : this.#timedDue;
@@ -389,8 +389,8 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   }
 
   /**
-   * The device that an id at a loopback address without a device reports to its program: the one for
-   * every address, or the only one.
+   * The device to report for an id at a loopback address that belongs to no device: the device for every
+   * address, or the only one.
    */
   likelyDevice(address: string): string | undefined {
     const devices = this.#options.devices();
@@ -421,12 +421,12 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     return [...this.#ids];
   }
 
-  /** TCP connections in any phase but the last. */
+  /** Connections that are not over. */
   endpoints(): readonly CmEndpoint[] {
     return [...this.#endpoints];
   }
 
-  /** How much it keeps, for simulations and tests. */
+  /** Number of objects held, for simulations and tests. */
   heldCounts(): Readonly<
     Record<'ids' | 'endpoints' | 'dials' | 'starting' | 'cmEvents' | 'ports', number>
   > {
@@ -516,7 +516,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     id.join(endpoint);
     endpoint.id = id;
     pending.add(id);
-    // EMPA-9.1-03, MPA-7.1.1-24: the consumer gets depths, crossed over, and Private Data.
+    // EMPA-9.1-03, MPA-7.1.1-24: the consumer gets Private Data, and depths with IRD and ORD swapped.
     this.#push({
       type: CMEventType.connectRequest,
       id,
@@ -574,7 +574,7 @@ export class ConnectionManager implements EndpointOwner<CmId> {
     const open = this.#routes.leavesDeviceOpen(address.address);
     const device = open ? undefined : this.#routes.deviceFor(address.address);
     const deviceless = device === undefined && !open;
-    // That the host does not have the address takes precedence over other errors.
+    // EADDRNOTAVAIL takes precedence over other errors.
     const port = deviceless ? 0 : address.port;
     const reserved = this.#ports.reserve(id, { address: address.address, port });
     if ('error' in reserved) {

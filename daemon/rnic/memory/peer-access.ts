@@ -29,7 +29,7 @@ export class PeerAccess {
   readonly #target: MemoryTarget;
   readonly #deferred: DeferredReads;
 
-  /** `gate` records each backing with slow writes; `deferred` fetches deferred reads. */
+  /** `gate` tracks memory whose writes are slow; `deferred` fetches deferred reads. */
   constructor(
     host: PeerAccessHost,
     user: MemoryUser & CauseHolder,
@@ -169,8 +169,8 @@ export class PeerAccess {
     return AccessRefusal.none;
   }
 
-  // RDMAPX-5-01, RDMAPX-5.3-01: a device does one thing at a time, so no other of its atomics can
-  // touch the word between the read and the write.
+  // RDMAPX-5-01, RDMAPX-5.3-01: a device does one thing at a time, so no other atomic of the device
+  // can touch the word between the read and the write.
   executeAtomic(access: AtomicAccess): AccessRefusal {
     const { stag, toHi, toLo } = access;
     const refusal = this.check(stag, toHi, toLo, ATOMIC_WORD_BYTES, Access.remoteAtomic);

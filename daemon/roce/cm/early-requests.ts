@@ -11,8 +11,8 @@ import { type Micros, NEVER } from '#base/time';
 import { type CmPort, gidKey, ownerOf } from './cm-path.ts';
 
 /**
- * How long a request is held: less than the 4.3 s in which rdma_cm expects an answer, so no MRA is needed,
- * and than the 6.4 s after which the peer repeats it.
+ * How long a request is held. Less than the 4.3 s in which rdma_cm expects an answer, so no MRA is needed,
+ * and less than the 6.4 s after which the peer repeats it.
  */
 const EARLY_MICROS = 3_000_000;
 
@@ -28,7 +28,7 @@ interface EarlyRequest {
   readonly mad: Uint8Array;
   readonly arrival: MadArrival;
   readonly serviceId: number;
-  /** The owner of its source address, charged for it. */
+  /** Charged for the request: the owner of its source address. */
   readonly owner: string;
   readonly since: Micros;
   readonly until: Micros;

@@ -10,20 +10,20 @@ const MIB = 1024 * KIB;
 const SMALL_BYTES = 64;
 /** Small writes of a step, over all connections: a second or less on an idle machine. */
 const SMALL_WRITES = 200_000;
-/** Writes at a post. */
+/** Writes per post. */
 const BATCH = 16;
-/** Of each message size: so many bytes, but neither fewer nor more messages than these. */
+/** Bytes written per message size, in a number of messages within these limits. */
 const SIZE_BYTES = 512 * MIB;
 const SIZE_MESSAGES_MIN = 4;
 const SIZE_MESSAGES_MAX = 40_000;
 /** From this size on, a batch is one message. */
 const SINGLE_BYTES = 4 * MIB;
 const QPS_MAX = 10_000;
-/** A client may have 8,192 objects of a kind, so that it cannot have all of these. */
+/** More than one, since a client may have 8,192 objects of a kind only. */
 const QP_CLIENTS = 4;
-/** Until garbage is gone and pages are given back. */
+/** Time for collecting garbage and returning pages to the system. */
 const SETTLE_MS = 1000;
-/** Of fewer QPs or clients more, memory says nothing: a process takes and gives by chance. */
+/** Fewer additional QPs or clients do not show in a process's memory, which varies by chance. */
 const EACH_MIN = 16;
 /** How long an idle daemon is watched. */
 const IDLE_MS = 2000;
@@ -121,12 +121,12 @@ export const GROWTH_SERIES: readonly GrowthSeries[] = [
   },
 ];
 
-/** How many of `total` queue pairs are a client's. */
+/** Number of queue pairs of one client, out of `total`. */
 function shareOf(total: number, client: number): number {
   return Math.floor((total + QP_CLIENTS - 1 - client) / QP_CLIENTS);
 }
 
-/** Runs `prepare`; a pair that cannot be prepared is closed. */
+/** Runs `prepare`; closes the pair if that fails. */
 async function orClose(pair: GrowthPair, prepare: () => Promise<unknown>): Promise<void> {
   try {
     await prepare();
@@ -184,7 +184,7 @@ function growing(
   };
 }
 
-/** A daemon of its own for each step and kind. */
+/** A new daemon for each step and kind. */
 function deviceSeries(): OpenSeries {
   const running = new Set<Promise<BenchDaemon>>();
   const measure = async (kind: string, count: number) => {

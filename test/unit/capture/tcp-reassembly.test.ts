@@ -85,7 +85,7 @@ describe('TCP reassembly', () => {
     expect(stream.take(102, bytes('c'), 1)).toBe(false);
   });
 
-  it('stops at bytes that the recorder left out, unless they were there before', () => {
+  it('stops at bytes that the recorder left out, unless an earlier segment had them', () => {
     const cut = reassembly();
     expect(cut.stream.take(0, bytes('ab'), 5)).toBe(false);
     expect([cut.text(), cut.stream.lostBytes]).toEqual(['ab', 3]);

@@ -66,7 +66,7 @@ describe('a measurement', () => {
     expect(summarise(faster, [69], [[100]]).met).toBe(false);
   });
 
-  it('judges an absolute value alone, lower being better where the row is marked so', () => {
+  it('judges an absolute value without baselines, lower being better where the row says so', () => {
     const idle = { ...faster, better: 'lower', target: { kind: 'value', limit: 64 } } as const;
     expect(summarise(idle, [64], [[1]]).met).toBe(true);
     expect(summarise(idle, [64.1], [[1]]).met).toBe(false);
@@ -86,7 +86,7 @@ describe('a measurement', () => {
     expect(reportLines(report, true)[3]).toMatch(/<= 2\.00 more +yes +<= 0\.90 x +no$/);
   });
 
-  it('shows as a row of the table, what was skipped and what failed below it', () => {
+  it('is a row of the table; skipped and failed ones are listed below', () => {
     const lines = reportLines({ ...REPORT, results: [summarise(faster, [71], [[100]])] }, true);
     expect(lines[0]).toContain('emulated RNIC');
     expect(lines[0]).toContain('2 cores');
@@ -103,7 +103,7 @@ describe('a measurement', () => {
     ]);
   });
 
-  it('leaves the project’s targets out for users', () => {
+  it('omits the project’s targets for users', () => {
     const lines = reportLines({ ...REPORT, results: [summarise(faster, [71], [[100]])] }, false);
     expect(lines[2]).toMatch(/ratio$/);
     expect(lines[3]).toMatch(/^m +71\.0 +MB\/s +raw +100 +0\.71$/);
@@ -128,7 +128,7 @@ describe('a measurement', () => {
     expect(verdictLine([result])).toBe('targets: 0 of 0 met; aims: 1 of 1 reached');
   });
 
-  it('may have an aim for its value, and no target, as a peer has neither', () => {
+  it('may have an aim for its value without a target; a peer has neither', () => {
     const { target: _, ...peer } = { ...faster, baselines: [] };
     expect(summarise(peer, [5], [])).toMatchObject({ target: undefined, met: undefined });
     const aimed = summarise({ ...peer, aim: 1_000_000 }, [999_999], []);
@@ -170,7 +170,7 @@ describe('the table of measurements', () => {
 });
 
 describe('figures of perftest', () => {
-  it('are those after the size, the number of iterations first', () => {
+  it('are the numbers after the size: iterations first', () => {
     const table = [
       ' #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]',
       ' 65536      5000             652.32             49.42  \t\t   0.000791',

@@ -26,7 +26,7 @@ describe('doctor and rdma-core', () => {
     expect(finding.fix).toContain('ibverbs-providers');
   });
 
-  it('warns when a provider is incomplete, and names what programs lack', () => {
+  it('warns when a provider is incomplete, and names the missing devices', () => {
     expect(judgeProvider(true, ['libsiw-rdmav34.so'], 'iWARP device').state).toBe('ok');
     expect(judgeProvider(true, [], 'RoCE device')).toMatchObject({
       state: 'warn',

@@ -37,7 +37,7 @@ describe('the JUnit file of a run', () => {
     expect(document).not.toMatch(/<failure|<error/);
   });
 
-  it('has the report of a failure, or the error of a run without result', () => {
+  it('has the report of a failure, or the error of a run that did not start', () => {
     const report = { failure: 'it broke', sections: [{ title: 'open', lines: ['1 qp', '2 mr'] }] };
     expect(junitXml({ ...RUN, report })).toContain(
       '<failure message="it broke" type="run">open:\n1 qp\n2 mr</failure>',
