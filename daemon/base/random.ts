@@ -1,9 +1,9 @@
-/** Random numbers; from a seed where a run must be repeatable. */
+/** Random numbers, seeded where a run must be repeatable. */
 
 /** A source of unsigned 32-bit random numbers. */
 export type Random32 = () => number;
 
-/** A small seeded generator (sfc32) for simulations; a device on a network gets a better one. */
+/** A small seeded generator (sfc32) for simulations; too weak for devices on a network. */
 export function seededRandom(seed: number): Random32 {
   let a = seed >>> 0;
   let b = Math.floor(seed / 2 ** 32) >>> 0;

@@ -1,9 +1,9 @@
 /**
- * Loaded into a daemon whose memory is measured and which runs with `--expose-gc`: collects garbage
- * when the bench asks, and replies.
+ * Loaded into a daemon whose memory is measured: collects garbage when the bench asks, and replies.
+ * Needs `--expose-gc`.
  */
 
-/** A second collection frees what the first one only found to be garbage. */
+/** The second collection frees objects that the first one only found to be garbage. */
 const COLLECTIONS = 2;
 
 process.on('message', () => {

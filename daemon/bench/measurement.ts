@@ -1,4 +1,4 @@
-/** The shape of a measurement. */
+/** Types of measurements. */
 import type { Rig } from './rig.ts';
 
 /** The required result of a measurement. */
@@ -36,7 +36,7 @@ export interface Measurement {
   readonly run: (rig: Rig, scale: number) => Promise<number>;
   /** Why it cannot run on this machine; undefined if it can. */
   readonly obstacle?: () => string | undefined;
-  /** Rounds, baselines included, before the first that counts, so that V8 compiles. Default 0. */
+  /** Rounds, baselines included, that do not count, in which V8 compiles. Default 0. */
   readonly warmUps?: number;
   /** Measured once, whatever the number of rounds. */
   readonly once?: true;

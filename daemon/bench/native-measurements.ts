@@ -1,7 +1,7 @@
 /**
- * The cost of the native bridge to its program. The device is emulated, and libibverbs and librdmacm
- * access it through the preload library: no other device exists on every machine, and everything below
- * these libraries is the same for the bridge and for the C program that it is compared with.
+ * The cost of the native bridge to its program, compared with a C program. Both use an emulated device,
+ * which every machine can have, through the preload library, so they differ only above libibverbs and
+ * librdmacm.
  */
 import { existsSync } from 'node:fs';
 import { openLibraries } from '#native-bridge/rdma/libraries';
@@ -17,7 +17,7 @@ const BATCH = 16;
 const WARM_UP_BATCHES = 400;
 const BATCHES = 4000;
 const COMPLETIONS = 10_000;
-/** Batches that completed in parts do not count; below this fraction of all, the result is invalid. */
+/** Batches that completed in parts do not count; below this share of countable ones, the result is invalid. */
 const COUNTED_SHARE_MIN = 0.2;
 
 export const NATIVE_MEASUREMENTS: readonly Measurement[] = [

@@ -1,4 +1,4 @@
-/** The C program that the native bridge is compared with: compiled for a run, removed after it. */
+/** The C program with which the native bridge is compared: compiled for each run, and then removed. */
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';

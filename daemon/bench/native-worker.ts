@@ -1,6 +1,6 @@
 /**
- * The bench's client of a native device, in a separate process, and the peer that it writes to.
- * test/bench/probe/post-poll.c does the same in C as `postPoll` here.
+ * The bench's client of a native device, in a separate process, and the peer that it writes to. Its
+ * `postPoll` is test/bench/probe/post-poll.c in TypeScript.
  */
 import { performance } from 'node:perf_hooks';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -33,7 +33,7 @@ const BATCH = 16;
 const MESSAGE_BYTES = 64;
 /** Pause between a post and its poll, as in the C program. */
 const PAUSE_MS = 0.2;
-/** Number of pauses after which a batch counts as lost. */
+/** Pauses after which a batch is lost. */
 const PAUSES_MAX = 50_000;
 /** Bytes of the private data that says where to write: address and rkey, big-endian. */
 const PLACE_BYTES = 12;
@@ -188,7 +188,7 @@ function oneBatch({ cq, qp, requests }: Sender): number | undefined {
   for (let done = 0; done < BATCH; ) {
     Atomics.wait(sleeper, 0, 0, PAUSE_MS);
     pauses += 1;
-    if (pauses > PAUSES_MAX) throw new Error('a batch does not complete');
+    if (pauses > PAUSES_MAX) throw new Error('a batch did not complete');
     start = performance.now();
     const taken = cq.poll(BATCH);
     if (taken.length === 0) continue;

@@ -13,8 +13,8 @@ export function tail(output: string): string {
 }
 
 /**
- * The figures after `sizeBytes` in perftest's table, the number of iterations first. Throws if there is
- * no such line.
+ * The figures after `sizeBytes` in perftest's table: the number of iterations, then results. Throws if
+ * there is no such line.
  */
 export function perftestFigures(output: string, sizeBytes: number): readonly number[] {
   const rows = output.split('\n').map((line) => line.trim().split(/\s+/).map(Number));

@@ -28,7 +28,7 @@ export function rawRoundTrip(aim?: number): Baseline {
   };
 }
 
-/** Half of it, the convention of perftest and others. */
+/** Half of a round trip, the convention of perftest and others. */
 export const RAW_ONE_WAY: Baseline = {
   title: 'raw TCP, half a round trip',
   run: async (rig, scale) => (await rawPingPong(rig, scale)) / 2,
@@ -40,7 +40,7 @@ export function writeCount(load: WriteLoad, scale: number): number {
   return Math.max(1, batches) * load.batch;
 }
 
-/** MB/s of raw TCP; `cork` writes are gathered into one. */
+/** MB/s of raw TCP; gathers each `cork` writes into one. */
 export async function rawStream(
   rig: Rig,
   load: WriteLoad,

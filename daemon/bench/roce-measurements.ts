@@ -19,7 +19,7 @@ const FIGURE_OF_TYPICAL_TIME = 3;
 const RAW_PORT = 14_791;
 const PUT_COUNT = 20_000;
 
-/** Required results of one daemon's lines on this device. */
+/** Required results of the measurements within one daemon. */
 const TARGETS: Readonly<Record<string, Target>> = {
   'roce-write-bw': { kind: 'value', limit: 2000 },
   'roce-send-rate': { kind: 'value', limit: 300_000 },
@@ -94,7 +94,7 @@ async function between(
   return await rig.programs().runPerftest(near, far, [...words, '-x', '1'], sizeBytes);
 }
 
-/** MB/s that arrive; datagrams without room at the receiver are lost. */
+/** MB/s received; datagrams for which the receiver has no room are lost. */
 async function rawDatagrams(rig: Rig, scale: number): Promise<number> {
   const { active, passive } = rig.rawUdp();
   const [from, to] = UDP_ADDRESSES;
@@ -126,7 +126,7 @@ async function put(rig: Rig, transports: string, scale: number): Promise<number>
   return ucxFigures(await rig.programs().runBothEnds(place, place, ends)).rateMBps;
 }
 
-/** A place for programs that exchange parameters over TCP on loopback. */
+/** Where programs run that exchange parameters over TCP on loopback. */
 async function localPlace(rig: Rig): Promise<ProgramPlace> {
   const { socketPath } = await rig.roceDaemon();
   return { socketPath, address: '127.0.0.1' };

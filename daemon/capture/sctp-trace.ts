@@ -62,7 +62,7 @@ interface SctpEnds {
   readonly sourcePort: number;
   readonly destinationAddress: string;
   readonly destinationPort: number;
-  /** Offset of the packet, and of its end if it is complete. */
+  /** Offsets of the packet's start and end; a truncated recording ends earlier. */
   readonly start: number;
   readonly end: number;
   readonly inUdp: boolean;
@@ -81,7 +81,7 @@ export function sctpEnds(bytes: Uint8Array, at: number): SctpEnds | undefined {
   const { sourceAddress, destinationAddress, datagramBytes } = ends;
   const start = udp === undefined ? ends.start : ends.start + UDP_BYTES;
   const end = at + datagramBytes;
-  // The length in the IP header may also be too small.
+  // The length in the IP header may be too small, too.
   if (start + COMMON_HEADER_BYTES > Math.min(bytes.length, end)) return undefined;
   const view = viewOf(bytes);
   const [sourcePort, destinationPort] = [view.getUint16(start), view.getUint16(start + 2)];
@@ -129,7 +129,7 @@ export class SctpTrace {
     const copy = packet.slice();
     const view = viewOf(copy);
     const sent = view.getUint32(CHECKSUM_AT, true);
-    // Linux leaves the checksum to the network card, and omits it on loopback; not in UDP.
+    // Without UDP, Linux leaves the checksum to the network card, and omits it on loopback.
     if (sent === 0 && !inUdp) return true;
     view.setUint32(CHECKSUM_AT, 0);
     const found = this.#crc32c?.(copy) ?? tableCrc32c(copy, 0, copy.length);

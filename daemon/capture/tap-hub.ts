@@ -15,7 +15,7 @@ import { PacketHub } from './packet-hub.ts';
 export interface TapWatcher {
   /**
    * True to watch this link; undefined if that depends on queue pairs that the link does not have
-   * yet: then asked again later.
+   * yet: the hub then asks again later.
    */
   wants(addresses: LinkAddresses, pairs: LinkQueuePairs): boolean | undefined;
   opened(link: number, addresses: LinkAddresses): void;
@@ -24,13 +24,13 @@ export interface TapWatcher {
   bytes(link: number, by: TapSide, bytes: Uint8Array): void;
   finished(link: number, by: TapSide): void;
   closed(link: number, reset: boolean): void;
-  /** An open link that cannot be decoded from the middle, because it uses markers. */
+  /** Reports an open link that cannot be decoded from the middle, because it uses markers. */
   skipped(link: number, addresses: LinkAddresses): void;
 }
 
 interface Following {
   readonly watcher: TapWatcher;
-  /** The current write began before the watcher joined: its rest is not reported. */
+  /** The current write began before the watcher joined; the rest of it is not reported. */
   skipsWrite: boolean;
   /** Bytes to skip: the rest of FPDUs that had already begun. */
   skipBytes: number;
@@ -161,7 +161,7 @@ class HubLink implements LinkTap {
     };
   }
 
-  /** Startup frames, which are stored, have no checksum. */
+  /** Startup frames are recorded even while this is false: they have no checksum. */
   get watched(): boolean {
     return this.#following.length > 0 || this.#undecided.length > 0;
   }

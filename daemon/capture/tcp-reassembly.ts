@@ -98,7 +98,7 @@ function distance(from: number, to: number): number {
 
 interface AheadSegment {
   readonly sequence: number;
-  /** Counts arrivals: of two with the same number, the first comes first. */
+  /** Order of arrival, which decides between segments with the same number. */
   readonly order: number;
   readonly bytes: Uint8Array;
 }

@@ -1,6 +1,6 @@
 /**
- * Takes one sample of traffic: records until it has enough. The owner attaches it to both hubs, and
- * ends it when the time is up.
+ * Takes one sample of traffic: records until it has the requested number. The owner attaches it to both
+ * hubs, and ends it when the time is up.
  */
 import type { TappedPacket } from '#contract/protocol/packet-records';
 import type { LinkQueuePairs, TapSide } from '#contract/protocol/tap-records';
@@ -38,7 +38,7 @@ export class TraceSampler implements TapWatcher, PacketWatcher, WorkWatcher {
   readonly #reader: TraceReader;
   readonly #records: TraceRecord[] = [];
   #lost = 0;
-  /** False while the beginning of an already open link is replayed, which must not be recorded. */
+  /** False while the hub replays the beginning of a link that was open before. */
   #begun = false;
   #stops: readonly (() => void)[] = [];
 

@@ -27,7 +27,7 @@ async function main(): Promise<void> {
   process.channel?.unref();
   await endWithNpm(process.env);
   try {
-    // Loaded here, after the signal handlers: it takes most of the time until a command runs.
+    // Loaded after the signal handlers are set, since loading takes most of a command's start.
     const { runCommandLine } = await import('./program.ts');
     await runCommandLine(process.argv.slice(2), {
       output: STANDARD_OUTPUT,

@@ -27,9 +27,9 @@ export interface DaemonSettings {
 }
 
 /**
- * The settings in the command line and its configuration file. Those of the command, `own`, override
- * both; `network` applies if neither specifies one. CommandFailure names the wrong option, and the
- * line of the file.
+ * The settings of the command line and its configuration file. `own` settings, of the command itself,
+ * override both; `network` applies if neither specifies one. CommandFailure names the wrong option, and
+ * its line in the file.
  */
 export function daemonSettings(
   given: DaemonArguments,
@@ -47,7 +47,7 @@ export function daemonSettings(
   };
 }
 
-/** The log in `file`, otherwise on standard error. CommandFailure if the file cannot be opened. */
+/** Opens the log: `file`, by default standard error. CommandFailure if the file cannot be opened. */
 export function openLog(file: string | undefined, format: DaemonConfig['logFormat']): LogStream {
   if (file === undefined) return standardErrorLog(format);
   try {

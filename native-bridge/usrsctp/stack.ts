@@ -6,7 +6,7 @@
  * as the address of both ends, and only compares it.
  *
  * Packets are in two areas of memory that the stack's user owns, so none needs an address of its own.
- * The user handles checksums: incoming packets are verified, and outgoing ones contain zero.
+ * The user verifies checksums of incoming packets and adds those of outgoing ones, which contain zero.
  */
 import { isMainThread } from 'node:worker_threads';
 import { addressOf, libc } from '../libc/libc.ts';

@@ -5,7 +5,7 @@ import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { fetchWith, madeToken } from '../support/http-token.ts';
 
-/** Each test starts a daemon and several commands, and other tests may run beside it. */
+/** Each test starts a daemon and several commands, while other tests may be running. */
 
 const folder = new CommandFolder();
 let socket: string;
@@ -107,7 +107,7 @@ describe('iwarpd fault', () => {
     [['remove'], 2, '--all'],
     [['remove', '1', '--all'], 2, '--all'],
     [['remove', '99999'], 1, '99999'],
-  ])('%j is refused in one line that names what is wrong', async (words, status, named) => {
+  ])('%j is refused in one line that names the mistake', async (words, status, named) => {
     const refused = await fault(...words);
     expect(refused).toMatchObject({ status, stdout: '' });
     expect(refused.stderr).toMatch(/^iwarpd: [^\n]+\n$/);

@@ -28,7 +28,7 @@ afterEach(async () => {
 function start(...words: readonly string[]): ChildProcess {
   npx = spawn('npx', ['iwarpd', ...words], {
     cwd: folder.path,
-    // No registry is asked; the tests themselves may run below npm.
+    // Without asking a registry, and without npm's variables if the tests run under npm.
     env: { PATH: process.env['PATH'], HOME: folder.path, XDG_RUNTIME_DIR: folder.path },
     stdio: 'ignore',
   });
@@ -47,14 +47,14 @@ function hasEnded(pid: number): boolean {
 }
 
 describe.skipIf(!hasNpx)(`signals through npx${hasNpx ? '' : ' (there is no npx)'}`, () => {
-  it('SIGTERM ends a daemon in order', async () => {
+  it('SIGTERM shuts a daemon down cleanly', async () => {
     const child = start('start', '--instance', 'one');
     const pid = await daemonPid();
     const ended = once(child, 'exit');
     child.kill('SIGTERM');
     await ended;
     await until('the end of the daemon', () => hasEnded(pid));
-    // A daemon that is killed leaves its socket.
+    // A killed daemon would have left its socket.
     expect(existsSync(folder.file('iwarpd/one.sock'))).toBe(false);
   });
 

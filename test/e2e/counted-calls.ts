@@ -1,7 +1,7 @@
 /**
- * Two ends of a kind of device in one process, for strace to watch: their work in phases, each
- * marked by an access to `/phase/NAME`. A separate program, so that nothing else is counted.
- * Arguments: the kind; how many queue pairs, connections, messages or packets each phase has.
+ * Connects two devices of one kind in a process whose system calls strace counts. An access to
+ * `/phase/NAME` marks the start of each phase. A separate program, so that nothing else is counted.
+ * Arguments: the kind, and the number of queue pairs, connections, messages or packets of a phase.
  */
 import { existsSync } from 'node:fs';
 import { QPState } from '#contract/verbs/enums';
@@ -19,7 +19,7 @@ const [NEAR, FAR, STRANGER] = ['198.18.9.1', '198.18.9.2', '198.18.9.3'];
 
 type Options = ConstructorParameters<typeof RnicNode>[0];
 
-/** Devices of the kind: of one host for both ends, or of one for each. */
+/** The nodes of both ends: one host for both, or one each. */
 function nodesOf(kind: string): [near: RnicNode, far: RnicNode] {
   const parts = { roce: ROCE_NETWORK, carriers: [SCTP] };
   const node = (...devices: NonNullable<NonNullable<Options>['devices']>): RnicNode => {
@@ -61,11 +61,11 @@ const [kind = '', times = ''] = process.argv.slice(2);
 const TIMES = Number(times);
 const isRoce = kind.startsWith('RoCE');
 const [near, far] = nodesOf(kind);
-// A device for every address has that of a working interface.
+// A device for every address needs that of a working interface.
 const OF_ROCE = kind === 'RoCE, every address within the host' ? NEAR : FAR;
 const address = isRoce || kind === 'SCTP' ? OF_ROCE : '127.0.0.1';
 
-/** Later calls count for this phase. */
+/** Begins a phase. */
 function phase(name: string): void {
   existsSync(`/phase/${name}`);
 }

@@ -1,4 +1,4 @@
-/** A log without a reader, or that cannot be written: the daemon serves and exits as usual. */
+/** If nothing reads the log, or it cannot be written, the daemon serves and exits as usual. */
 import { execFileSync } from 'node:child_process';
 import { closeSync, constants, openSync, readSync } from 'node:fs';
 import { connect as connectTcp } from 'node:net';
@@ -15,7 +15,7 @@ import { RawPeer } from '../support/raw-peer.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const SILENT_CONNECTIONS = 1_500;
-/** Fewer than the kernel's backlog of a listener: a dropped one would never end. */
+/** Fewer than a listener's backlog: a connection that the kernel drops would never end. */
 const SILENT_AT_ONCE = 250;
 const BAD_GREETINGS = 1_000;
 /** A name that makes each line of the log long. */
@@ -64,7 +64,7 @@ async function start(stderr: number): Promise<DaemonProcess> {
   return daemon;
 }
 
-/** Peers that connect and send nothing, until the daemon has ended all of them. */
+/** Connects peers that send nothing, and waits until the daemon has ended all of them. */
 async function silentPeers(provider: Provider): Promise<void> {
   const listener = await listen(provider, { host: '127.0.0.1' });
   const { port } = listener.address;
@@ -108,7 +108,7 @@ describe('the line of a Terminate', () => {
     const request = (await accepted).value;
     const connection = await request.accept();
     await peer.receive(24);
-    // A Write of nothing, then an opcode that does not exist.
+    // A Write of no bytes, then an unknown opcode.
     peer.say(emitFpdu(bytesOf('c1 40 00*12')), emitFpdu(bytesOf('41 4f 00*4 00*4 00000001 00*4')));
     await expect.poll(() => running.log).toContain('sent a Terminate');
     const line = running.log.split('\n').find((each) => each.includes('sent a Terminate')) ?? '';
@@ -123,7 +123,7 @@ describe('the line of a Terminate', () => {
 });
 
 describe('the log', () => {
-  it('without a reader delays nothing, stays bounded, and reports dropped lines', async () => {
+  it('delays nothing without a reader, stays bounded, and reports dropped lines', async () => {
     const { readEnd, writeEnd } = pipe();
     const running = await start(writeEnd);
     const provider = await connectDaemon({ socketPath: running.socketPath });
@@ -142,7 +142,7 @@ describe('the log', () => {
     expect(await running.end('SIGTERM')).toBe(0);
   });
 
-  it('on a full disk is lost, and the daemon ends in order', async () => {
+  it('is lost on a full disk, and the daemon shuts down cleanly', async () => {
     const fd = openSync('/dev/full', 'w');
     descriptors.push(fd);
     const running = await start(fd);
@@ -151,7 +151,7 @@ describe('the log', () => {
     expect(await running.end('SIGTERM')).toBe(0);
   });
 
-  it('whose reader is gone is lost, and the daemon ends in order', async () => {
+  it('is lost once its reader is gone, and the daemon shuts down cleanly', async () => {
     const { writeEnd } = pipe();
     const running = await start(writeEnd);
     for (const fd of descriptors.splice(0)) closeSync(fd);

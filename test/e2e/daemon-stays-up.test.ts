@@ -23,11 +23,11 @@ describe('sizes that no mapping can have', () => {
     daemon = await DaemonProcess.start({ quotas: { sharedBytes: 2 ** 52 } });
     const context = await (await newClient()).open();
     const pd = await context.allocPD();
-    // V8 makes no view of 5 GiB, with which koffi ends the process.
+    // V8 cannot create a view of 5 GiB; koffi would then abort the process.
     for (const lengthBytes of [5 * 2 ** 30, 2 ** 32 + 1, 2 ** 47, 2 ** 52]) {
       await expect(pd.allocMR(lengthBytes, 1)).rejects.toMatchObject({
         code: 'ENOMEM',
-        // The size itself, or what all clients together may have.
+        // Names this size, or the limit of all clients together.
         message: expect.stringMatching(new RegExp(`not ${lengthBytes}|together may have at most`)),
       });
     }

@@ -1,4 +1,4 @@
-/** Faults of devices in the program itself, which needs no daemon for them. */
+/** Faults of embedded devices, without a daemon. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { FaultSpec } from '#contract/protocol/faults';
 import { Access, AsyncEventType, SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
@@ -49,7 +49,7 @@ async function connected() {
 
 type Pair = Awaited<ReturnType<typeof connected>>;
 
-/** Sends from the left; the status of the completion there. */
+/** Sends from the left; returns the status of the completion there. */
 async function sent({ left }: Pair): Promise<WCStatus | undefined> {
   left.qp.postSend({ opcode: WROpcode.send, flags: SendFlag.signaled, sgList: [left.mr.sge()] });
   const [completion] = await left.cq.wait();
@@ -106,7 +106,7 @@ describe('faults of an embedded provider', () => {
     expect((await context.queryPort()).state).toBe('active');
   });
 
-  it('get a seed that makes the same choices again', async () => {
+  it('get a seed that repeats their choices', async () => {
     const { id, spec } = await rnic.addFault({ kind: 'delay', ms: 1, probability: 0.5 });
     expect(spec.seed).toEqual(expect.any(Number));
     const again = await rnic.addFault(spec);
@@ -118,16 +118,12 @@ describe('faults of an embedded provider', () => {
   });
 
   it.each<[string, object, RegExp]>([
-    ['a kind that is none', { kind: 'gremlin' }, /^addFault: spec\.kind must be /],
-    ['a field that is none', { kind: 'delay', ms: 1, much: 2 }, /^much: unknown field/],
-    ['a field that it needs', { kind: 'delay' }, /^ms: required by delay/],
-    [
-      'a device that is not there',
-      { kind: 'port-down', device: 'up' },
-      /^device: no device up; choose /,
-    ],
-    ['a peer that is none', { kind: 'delay', ms: 1, peer: 'x:y' }, /^peer: 'x:y' is not ADDRESS/],
-  ])('are refused with %s, which is named', async (_, spec, message) => {
+    ['an unknown kind', { kind: 'gremlin' }, /^addFault: spec\.kind must be /],
+    ['an unknown field', { kind: 'delay', ms: 1, much: 2 }, /^much: unknown field/],
+    ['a missing field', { kind: 'delay' }, /^ms: required by delay/],
+    ['an unknown device', { kind: 'port-down', device: 'up' }, /^device: no device up; choose /],
+    ['an invalid peer', { kind: 'delay', ms: 1, peer: 'x:y' }, /^peer: 'x:y' is not ADDRESS/],
+  ])('are refused with %s, which the error names', async (_, spec, message) => {
     const refused = rnic.addFault(spec as FaultSpec);
     await expect(refused).rejects.toMatchObject({
       code: 'EINVAL',

@@ -1,7 +1,7 @@
 /** Defines a fuzz target. registry.ts lists all targets; README.md says how to add one. */
 import type { Draws } from '../support/draws.ts';
 
-/** The outcome of an input, in a word or two. A run's counts show how deep its inputs reach. */
+/** The outcome of an input, in a word or two. A run counts them to show how deep its inputs reach. */
 export type Outcome = string;
 
 /** Real objects that process inputs; the inputs of a batch share them. */
@@ -16,7 +16,7 @@ export interface FuzzState {
 interface Canary {
   /** Plants the defect in this process. Returns a function that removes it. */
   readonly plant: () => () => void;
-  /** Most inputs until it must be found. */
+  /** Number of inputs within which it must be found. */
   readonly inputs: number;
 }
 
@@ -27,7 +27,7 @@ export interface FuzzTarget {
   readonly about: string;
   /** Inputs that share a state. */
   readonly batchInputs: number;
-  /** Share of a run's inputs, relative to other targets: about its inputs per second. */
+  /** Share of a run's inputs, relative to other targets: about as many as it processes per second. */
   readonly weight: number;
   /** Inputs for each seed of `npm test`. */
   readonly smokeInputs: number;
@@ -40,7 +40,7 @@ export function claim(condition: boolean, text: string): asserts condition {
   if (!condition) throw new Error(text);
 }
 
-/** A function in place of a method, with the original as its first argument. */
+/** A function that replaces a method and gets the original as its first argument. */
 type Replacement<T, Method> = Method extends (...given: infer Given) => infer Result
   ? (this: T, original: (...given: Given) => Result, ...given: Given) => Result
   : never;

@@ -4,7 +4,7 @@
  * With CRCs off our end is on the host, behind QEMU's proxy; with CRCs on it runs inside the guest,
  * next to siw, since siw fails a good CRC whose trailer the proxy has cut. perftest goes through
  * the proxy with `-R`, which exchanges its parameters over the RDMA connection: there is one port.
- * Both of its ends spin, and would starve the daemon on the guest's one processor: there it is niced.
+ * Both of its ends spin, so in the guest it is niced, or it would starve the daemon on the one processor.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -28,7 +28,7 @@ import { type EndedRping, endOf, endOfCommand } from './rping-ends.ts';
 
 const PORT = 7174;
 const GUEST_SOCKET = '/run/iwarpd-across/s';
-/** Programs wait for ever after some failures. */
+/** Limits programs, which after some failures wait forever. */
 const PROGRAM_SECONDS = programSeconds();
 const TEST_TIMEOUT_MS = patience(ATTEMPTS * TEST_MS);
 
@@ -74,17 +74,17 @@ const folder = new CommandFolder();
 let socket: string;
 let guestExports: string;
 
-/** A shell command that runs a program on siw, for so long at most. */
+/** A shell command that runs a program on siw, with a time limit. */
 function kernelWords(words: readonly string[]): string {
   return `timeout -k 1 ${PROGRAM_SECONDS} ${words.join(' ')}`;
 }
 
-/** The same on the guest's daemon. Node.js is slow to start in there, so it runs without `run`. */
+/** The same on the guest's daemon, without `iwarpd run`: Node.js is slow to start in the guest. */
 function ourWordsInGuest(words: readonly string[]): string {
   return `${guestExports} exec ${kernelWords(words)}`;
 }
 
-/** Starts a daemon in the guest, which sees the host's files; what sets a program up for it. */
+/** Starts a daemon in the guest, which sees the host's files. Returns the environment of its programs. */
 async function startGuestDaemon(): Promise<string> {
   const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
   const options = `--socket ${GUEST_SOCKET} --device iw0=${GUEST_ADDRESS} --log-level warn`;
@@ -93,7 +93,7 @@ async function startGuestDaemon(): Promise<string> {
   return await daemonEnvironment(GUEST_SOCKET);
 }
 
-/** Ends what the current test has started and is still running. */
+/** Ends the processes of the current test that are still running. */
 const started: (() => Promise<void>)[] = [];
 
 function inGuest(script: string): GuestProcess {
@@ -126,7 +126,7 @@ function wasTooSlow(pair: Pair, ended: EndedRping): boolean {
   return pair.perftest === true && perftestWasTooSlow(ended);
 }
 
-/** Waits until something listens on a TCP port of this machine, without a connection to it. */
+/** Waits until something listens on a TCP port of this machine, without connecting to it. */
 async function untilListening(port: number, server: RunningCommand): Promise<void> {
   const entry = new RegExp(`:${port.toString(16).toUpperCase().padStart(4, '0')} \\S+ 0A `);
   const sockets = (): string => readFileSync('/proc/net/tcp', 'latin1');

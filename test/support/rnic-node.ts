@@ -24,13 +24,12 @@ import { SendRing } from '#verbs-api/client/send-ring';
 import { until } from './patience.ts';
 import { queueSizes } from './queue-sizes.ts';
 
-/** How long a test waits for an expected event. */
 const QUEUE_DEPTH = 64;
 const BUFFER_BYTES = 1 << 20;
 /** Local address of every test region's first byte. */
 const BUFFER_ADDRESS = 0x10_0000;
 
-/** Parameters of connect and accept with all choices left to the device. */
+/** Parameters of connect and accept that leave all choices to the device. */
 export const NO_WISHES: CMParameters = {
   privateData: new Uint8Array(0),
   initiatorDepth: undefined,
@@ -87,7 +86,7 @@ export class Channel {
     this.#node.host.doorbell(this.qp);
   }
 
-  /** Writes a request into the ring without telling the device. */
+  /** Writes a request into the ring without ringing the doorbell. */
   enqueueSend(wr: SendFields): void {
     const refused = this.#send.post(wr);
     if (refused !== undefined) throw new Error(refused);
@@ -189,7 +188,7 @@ export class RnicNode {
     return { id, at: { address, port: id.localAddress?.port ?? 0 } };
   }
 
-  /** An id resolved towards `destination`, its events taken. */
+  /** An id that has resolved `destination`, with its events consumed. */
   async resolved(destination: SocketAddress, source?: SocketAddress): Promise<HostId> {
     const id = this.host.cm.createId(undefined);
     this.host.cm.resolveAddr(id, destination, source);
@@ -220,7 +219,7 @@ export interface ConnectedPair {
   readonly passiveId: HostId;
 }
 
-/** Connects a fresh channel of `from` to a fresh one of `to`, through a listener that stays. */
+/** Connects a new channel of `from` to a new one of `to`, through a listener that stays open. */
 export async function connectPair(
   from: RnicNode,
   to: RnicNode,

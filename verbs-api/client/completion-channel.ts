@@ -8,7 +8,7 @@ import { type DeviceScope, ScopedObject } from './session.ts';
 /** A completion queue as its channel sees it. */
 export interface Notifiable {
   readonly cq: CQ;
-  /** The queue fired. True if the consumer armed it, false if a wait of the library did. */
+  /** Handles an event of the queue. True if the consumer armed it, false if the library did, to wait. */
   notified(): boolean;
 }
 

@@ -15,7 +15,7 @@ export interface WaitArguments {
   readonly json?: boolean;
 }
 
-/** Short compared to the start of a daemon, long compared to a query. */
+/** Short compared with the start of a daemon, long compared with a query. */
 const INTERVAL_MS = 20;
 
 /** Error codes while a daemon is starting; other errors are permanent. */

@@ -27,11 +27,11 @@ export interface ProcessAllocation {
 export interface ClientMemory {
   /** Tier and reason of regions in shared allocations. */
   readonly sharedTier: { readonly tier: MemoryTier; readonly reason: string };
-  /** Buffers of at least 1 byte. Throws `VerbsError` ENOMEM. */
+  /** Allocates a buffer of at least 1 byte. Throws `VerbsError` ENOMEM. */
   createShared(lengthBytes: number): SharedAllocation;
   /**
-   * Creates a ring, likewise. Rings may be adjacent, and soon after `release` their bytes may belong
-   * to another ring.
+   * Allocates a ring. Rings may be adjacent, and soon after `release` their bytes may belong to another
+   * ring. Throws `VerbsError` ENOMEM.
    */
   createRing(lengthBytes: number): SharedAllocation;
   /** The client's own memory at a virtual address. Throws `VerbsError` EFAULT, EOPNOTSUPP. */

@@ -22,7 +22,7 @@ export type DepthOptions = Pick<
 /** An RTR indication (RFC 6581 §9.2). */
 export type RtrKind = 'write' | 'read' | 'send';
 
-/** Read depths: inbound reads we serve, outbound reads we may have. */
+/** Read depths: IRD, the inbound reads we serve; ORD, the outbound reads we may have outstanding. */
 export interface Depths {
   readonly ird: number;
   readonly ord: number;
@@ -44,7 +44,7 @@ export function crcInUse(ours: boolean, peers: boolean): boolean {
   return ours || peers;
 }
 
-// EMPA-9.1-12: no depth becomes the value that means "not negotiated".
+// EMPA-9.1-12: a depth must not become the value that means "not negotiated".
 /** The wire field for a depth: clamped to 0..0x3FFE. */
 export function depthField(depth: number): number {
   return Math.min(Math.max(depth, 0), DEPTH_MAX);
@@ -70,9 +70,9 @@ export function requestParameters(options: DepthOptions): EnhancedParameters {
 }
 
 /**
- * A responder's answer to a Request: the word of an accepting Reply, which is enhanced as the Request
- * is, and the resulting depths, which that word carries (EMPA-9.1-01). `consumerDepths` are the
- * consumer's at accept.
+ * A responder's answer to a Request: the word of an accepting Reply, and the resulting depths, which it
+ * carries (EMPA-9.1-01). The Reply is enhanced if the Request is. `consumerDepths` are those that the
+ * consumer passed to accept.
  */
 export function answerRequest<Word extends EnhancedParameters | undefined>(
   request: Word,

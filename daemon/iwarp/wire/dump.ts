@@ -1,6 +1,5 @@
 /**
- * Describes startup frames and ULPDUs in one line of text. For traces, test failures and the demo;
- * never parsed, never on the hot path.
+ * Describes startup frames and ULPDUs in one line of text, for traces, test failures and the demo.
  */
 import { readUint32 } from '#base/checked-bytes';
 import {
@@ -57,8 +56,8 @@ function dumpEnhanced(enhanced: EnhancedParameters): string[] {
 }
 
 /**
- * The ULPDU of `length` bytes at `start`: message, queue or STag, number, place and payload, for
- * instance `Send QN 0 MSN 1 MO 0, 64 bytes, last`. Of a malformed one, the readable part is shown.
+ * The ULPDU of `length` bytes at `start`: message, queue or STag, MSN, offset and payload, such as
+ * `Send QN 0 MSN 1 MO 0, 64 bytes, last`. For a malformed ULPDU, only its readable part.
  */
 export function dumpULPDU(bytes: Uint8Array, start: number, length: number): string {
   const header = readDDPHeader(bytes, start, Math.min(length, bytes.length - start));

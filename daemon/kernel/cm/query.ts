@@ -15,7 +15,7 @@ import { emitIbAddress, emitSockaddr, Family, sockaddrBytes } from './sockaddr.t
 const QueryOption = { addr: 0, path: 1, gid: 2, ibService: 3 } as const;
 
 const ADDR_BYTES = 280;
-/** Bytes before the index of the device, which early kernels did not return. */
+/** Bytes before the device index, which early kernels did not return. */
 const ADDR_MIN_BYTES = 272;
 /** Room for the number of paths; paths that do not fit are omitted. */
 const PATHS_MIN_BYTES = 8;
@@ -28,7 +28,7 @@ const DST_AT = 144;
 const STORAGE_BYTES = 128;
 const PORT = 1;
 
-/** QUERY: addresses, path records or GIDs; services, of which there are none. */
+/** QUERY: addresses, path records or GIDs. There are no services. */
 export function query(file: OpenChannel, request: CmRequest): KernelReply {
   const context = file.expect(request.fields.getUint32(16, true));
   switch (request.fields.getUint32(20, true)) {

@@ -34,7 +34,7 @@ interface ReceiverHost extends StagHost {
 
 /** The receives of one queue pair, from the first segment of a message to its completion. */
 export class Receiver {
-  /** Receives taken for messages. */
+  /** Receives consumed by messages. */
   taken = 0;
   /** Messages that found no receive posted. */
   missed = 0;
@@ -62,7 +62,7 @@ export class Receiver {
     this.#datagrams = init.type === QPType.ud;
   }
 
-  /** The QP was destroyed, and its own ring with it. */
+  /** Forgets the ring of a destroyed QP. */
   end(): void {
     this.#queue.endRing();
   }

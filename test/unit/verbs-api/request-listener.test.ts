@@ -1,4 +1,4 @@
-/** A listener whose peers give up before anyone accepts them. */
+/** A listener whose peers give up before the program accepts them. */
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { CMEventType } from '#contract/verbs/enums';
 import type { CMEvent, ConnectionId } from '#contract/verbs/provider';
@@ -17,7 +17,7 @@ it.each(['iwarp', 'roce'] as const)(
     await using rnic = await createEmbedded({ network: 'isolated', devices });
     await using listener = await listen(rnic, { host: HOST });
     const peer = { host: HOST, port: listener.address.port };
-    // Long enough for its request to arrive, on all but the busiest machine.
+    // Long enough for its request to arrive, except on a very busy machine.
     await expect(connect(rnic, { ...peer, timeoutMs: 50 })).rejects.toMatchObject({
       code: 'ETIMEDOUT',
     });
@@ -44,10 +44,10 @@ it('accept() that is cancelled as a request arrives leaves nothing of it', async
   expect(server.id.peerAddress).toEqual(client.id.localAddress);
 });
 
-/** A listener by whose side a program loops over the requests, which are names. */
+/** A listener over whose requests a program loops; each request is a name. */
 class LoopedListener {
   readonly channel = new EventChannel<CMEvent>();
-  /** Requests that `accept` has begun to accept, and how they are confirmed. */
+  /** Requests that `accept` has begun to accept, each with the function that confirms it. */
   readonly begun = new Map<string, () => void>();
   /** Requests that the loop got. */
   readonly looped: string[] = [];
@@ -95,7 +95,7 @@ describe('a loop over requests, beside accept()', () => {
   afterEach(() => vi.useRealTimers());
 
   it.each(Array.from({ length: 12 }, (_, ticks) => ticks))(
-    'gets what accept() took and did not need, %i ticks after a peer confirmed',
+    'gets a request that accept() took but did not need, %i ticks after a peer confirmed',
     async (ticks) => {
       vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
       const side = new LoopedListener();

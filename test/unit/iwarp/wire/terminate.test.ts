@@ -48,7 +48,7 @@ describe('Terminate', () => {
   it('read [RDMAP-4.8-01, RDMAP-4.8-02, RDMAP-4.8-13, RDMAP-4.8-04, RDMAP-4.8-26, RDMAP-4.8-35]', () => {
     for (const vector of [...vectors.valid, ...vectors.read]) {
       const bytes = bytesOf(`ff ff ${vector.bytes}`);
-      // Bytes after the message exist, and must not be read.
+      // Followed by bytes that must not be read.
       const padded = bytesOf(`ff ff ${vector.bytes} 77*64`);
       const terminate = parseTerminate(padded, 2, bytes.length - 2);
       const { text, ...rest } = terminate ?? { text: '' };
@@ -135,7 +135,7 @@ describe('Terminate', () => {
   it('reads bytes valid in both bit orders as the RFC specifies', () => {
     // Layer 2, type 0, code 6: MPA's insufficient IRD, though siw could mean an unexpected opcode.
     expect(parseTerminate(bytesOf('20060000'), 0, 4)?.name).toBe('mpaInsufficientIrd');
-    // With other reserved bits set it is not siw that wrote it.
+    // siw sets no other reserved bits.
     expect(parseTerminate(bytesOf('20060b00'), 0, 4)?.name).toBe('mpaInsufficientIrd');
     // siw sets M and D at the low end, which the RFC keeps zero.
     const siw = parseTerminate(bytesOf('20060300 0010 4143 00*16'), 0, 24);
@@ -145,7 +145,7 @@ describe('Terminate', () => {
 });
 
 describe('ProtocolError', () => {
-  it('takes its numbers from the table alone [IANA-3.1-01, IANA-3.2-01, IANA-3.3-01]', () => {
+  it('takes its numbers only from the table [IANA-3.1-01, IANA-3.2-01, IANA-3.3-01]', () => {
     for (const name of NAMES) {
       const error = new ProtocolError(name, 'why');
       const { layer, etype, code, text, sendable } = TERMINATE_ERRORS[name];

@@ -24,7 +24,7 @@ beforeEach(() => {
   const words = new SendWords();
   words.place(memory);
   words.handleState(QPState.RTS);
-  // Of a queue pair, the watch asks for this number alone.
+  // The watch reads no other property of a queue pair.
   const qp = {
     get sendsTaken() {
       return taken;
@@ -42,7 +42,7 @@ beforeEach(() => {
   });
 });
 
-/** The flag that the program reads before it rings. */
+/** The flag that the program reads before it rings the doorbell. */
 function word(): number {
   return new Int32Array(memory.buffer, 56, 1)[0] ?? -1;
 }
@@ -67,7 +67,7 @@ describe('a watch of send queues', () => {
     }
   });
 
-  it('takes work that is posted while a doorbell is in flight by that doorbell', () => {
+  it('leaves work that is posted while a doorbell is in flight to that doorbell', () => {
     expect(post(1)).toBe(true);
     expect(post(1)).toBe(false);
     watch.ring(sends);
@@ -85,7 +85,7 @@ describe('a watch of send queues', () => {
     expect([word(), yields]).toEqual([2, 1]);
   });
 
-  it('stops polling a queue that stays empty, and looks once more after announcing that', () => {
+  it('stops polling a queue that stays empty, and polls once more after it has set the flag', () => {
     post(BURST);
     watch.ring(sends);
     for (let empty = 0; empty < 3; empty += 1) turn();
@@ -112,7 +112,7 @@ describe('a watch of send queues', () => {
     expect([taken, word()]).toEqual([2, 1]);
   });
 
-  it('requires a command as doorbell below RTS, whatever the program wrote', () => {
+  it('requires a command as doorbell before RTS, whatever the program wrote', () => {
     sends.words.handleState(QPState.INIT);
     sends.words.silence();
     expect(word()).toBe(0);
