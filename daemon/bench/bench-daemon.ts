@@ -25,7 +25,7 @@ interface BenchDaemonOptions {
   readonly collectable?: boolean;
 }
 
-/** For the times in /proc/PID/stat: USER_HZ is 100 on every Linux that Node runs on. */
+/** USER_HZ, the unit of the times in /proc/PID/stat: 100 on every Linux on which Node runs. */
 const TICKS_PER_SECOND = 100;
 
 export class BenchDaemon {

@@ -190,7 +190,7 @@ function limitText({ kind, limit }: Target): string {
   return kind === 'difference' ? `${readable(limit)} more` : readable(limit);
 }
 
-/** How many targets and aims were met. */
+/** Counts the targets and aims that were met. */
 export function verdictLine(results: readonly Result[]): string {
   const targets = results.flatMap(({ met }) => (met === undefined ? [] : [met]));
   const aims = results
@@ -217,7 +217,7 @@ export function median(values: readonly number[]): number {
   const sorted = [...values].sort((left, right) => left - right);
   const middle = sorted.length >> 1;
   const upper = sorted[middle];
-  if (upper === undefined) throw new RangeError('no values have no median');
+  if (upper === undefined) throw new RangeError('cannot compute the median of no values');
   if (sorted.length % 2 === 1) return upper;
   const lower = sorted[middle - 1];
   return lower === undefined ? upper : (lower + upper) / 2;

@@ -52,7 +52,7 @@ export function addDaemonOptions(command: Command): void {
   command
     .option(
       '--fault <FAULT>',
-      "inject a fault from the start; takes what `fault add` takes, in quotes: 'drop --probability 0.05'; repeatable",
+      "inject a fault from the start, with the options of `fault add`, in quotes: 'drop --probability 0.05'; repeatable",
       collectFault,
     )
     .addOption(

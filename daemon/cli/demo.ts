@@ -80,7 +80,7 @@ class End {
   async complete(): Promise<WC> {
     const cq: CQ = this.#parts.cq;
     const [wc] = await cq.wait({ max: 1, signal: AbortSignal.timeout(STEP_TIMEOUT_MS) });
-    if (wc === undefined) throw new VerbsError('EIO', 'a wait ended without a completion');
+    if (wc === undefined) throw new VerbsError('EIO', 'no completion arrived');
     say(this.#name, `CQE  ${completionText(wc)}`);
     return wc;
   }

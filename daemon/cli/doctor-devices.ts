@@ -1,6 +1,6 @@
 /**
- * Checks for real RDMA devices: every step between a program on this machine and a device, so the
- * report names the missing one. Emulated devices need none of this.
+ * Checks for real RDMA devices, one for each link between a program and a device, so the report names
+ * the missing one. Emulated devices need none of them.
  */
 import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import { networkInterfaces, release } from 'node:os';
@@ -85,7 +85,7 @@ export function judgeModules(modules: ReadonlyMap<string, ModuleState>): Finding
       ? ok(text, `modprobe ${SOFT_IWARP} for a real device without hardware`)
       : ok(text);
   }
-  // Only some modules loaded is a fault; none at all is a machine without RDMA.
+  // Without any module the machine has no RDMA; with only some, it is misconfigured.
   const state = loaded.length === 0 ? 'info' : 'warn';
   const lists = [
     available.length === 0 ? [] : `not loaded: ${available.join(', ')}`,

@@ -10,14 +10,14 @@ import { PRELOAD_FIX, preloadPath, suppressionsPath, type Variables } from './pr
 const MUST_COME_FIRST = /^libasan\.so(?:\.\d+)*$/;
 
 /**
- * If a shell or make starts the program, its environment cannot name the runtime of each. The runtime
- * also works after this library, which does not allocate with malloc.
+ * For programs that a shell or make starts, whose runtimes the environment cannot name. The runtime also
+ * works if loaded after this library, which does not use malloc.
  */
 const ANY_ORDER = 'verify_asan_link_order=0';
 
 /**
- * libfabric connects only by rdma_cm and uses the first device of all, whose queue pairs rdma_cm may
- * not connect.
+ * libfabric connects only by rdma_cm, and by default uses the first device, whose queue pairs rdma_cm
+ * perhaps cannot connect.
  */
 const LIBFABRIC_VARIABLE = 'FI_VERBS_DEVICE_NAME';
 

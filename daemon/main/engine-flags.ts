@@ -2,10 +2,10 @@
 import { setFlagsFromString } from 'node:v8';
 
 /**
- * Bytecode that V8 inlines into one optimized function, in bytes; its default is 920. The path of a
- * message passes many small methods of many layers, called in loops: with the default, most of them
- * stay calls. With twice this value, V8 compiles longer: the first two programs of a daemon that
- * write 1 GiB then take a seventh more time, and later messages are no faster.
+ * Maximum bytecode that V8 inlines into one optimized function, in bytes; its default is 920. A message
+ * passes through many small methods of many layers, called in loops; with the default, V8 inlines few of
+ * them. With twice this value, V8 takes longer to compile: the first two programs of a daemon that write
+ * 1 GiB take a seventh more time, and later messages are no faster.
  */
 const INLINED_BYTECODE_MAX_BYTES = 2000;
 

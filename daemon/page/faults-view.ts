@@ -13,7 +13,7 @@ import {
 import type { PageStore } from './page-state.ts';
 import { counted, whole } from './units.ts';
 
-/** Shows them and keeps them up to date; calls `changed` when one was added or removed. */
+/** Shows the faults and keeps them up to date; calls `changed` when one was added or removed. */
 export function showFaults(store: PageStore, api: ApiClient, changed: () => void): void {
   const failure = el('p', { class: 'error', attributes: { role: 'alert' } });
   const act = async (action: () => Promise<unknown>): Promise<void> => {
@@ -106,7 +106,7 @@ class FaultList {
   }
 }
 
-/** How often it fired, out of how many matches. */
+/** How often a fault triggered, and on how many occasions. */
 function tallyText({ matched, fired }: FaultStatus): string {
   if (matched === 0) return 'no occasion yet';
   const times = fired === 0 ? 'never triggered' : `happened ${timesText(fired)}`;

@@ -25,7 +25,7 @@ import {
   verbsError,
 } from '../support/provider-fixture.ts';
 
-/** The collector, which `--expose-gc` gives to contexts made after it. */
+/** Triggers garbage collection; `--expose-gc` takes effect in new contexts. */
 function collector(): () => void {
   setFlagsFromString('--expose-gc');
   return runInNewContext('gc') as () => void;
@@ -120,7 +120,7 @@ describe('native memory', () => {
     await expect(pd.regMR(moved, LOCAL)).rejects.toEqual(verbsError('EINVAL'));
   });
 
-  it('starts allocated memory on a page, keeps it for its last region, and its views readable', async () => {
+  it('aligns allocated memory to a page, and keeps it until its last region closes, its views even then', async () => {
     const whole = await pd.allocMR(10_000, ALL_ACCESS);
     expect(whole.address % 4096n).toBe(0n);
     const part = await pd.regMR(whole.buffer.subarray(100, 200), LOCAL);
@@ -216,7 +216,7 @@ describe('native memory', () => {
       );
       worker.on('error', () => {});
       const exited = new Promise((resolve) => worker.once('exit', resolve));
-      // Not `once` of node:events: the error, which resolves it, may overtake the message.
+      // Not `once` of node:events: an error would reject it before the message arrives.
       await new Promise((resolve) => worker.once('message', resolve));
       if (end === 'await stopped') await worker.terminate();
       await exited;

@@ -1,6 +1,6 @@
 /**
- * The suite on the native bridge over Linux's siw. It runs in a guest that names two siw devices as
- * the fixture wants them, with the addresses of the first in $IWARPD_SUITE_ADDRESSES.
+ * The suite on the native bridge over Linux's siw. It runs in a guest with two siw devices named as the
+ * fixture expects; the addresses of the first are in $IWARPD_SUITE_ADDRESSES.
  */
 import { nativeFixture } from './native-fixture.ts';
 import { complianceSuite } from './suite.ts';

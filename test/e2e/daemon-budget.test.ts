@@ -107,7 +107,7 @@ describe('with few connections', () => {
       errno: ERRNO.ENOMEM.number,
       text: expect.stringContaining('at most 8 connections; raise connectionsMax'),
     });
-    // Silent connections do not keep the administrator out either.
+    // Nor do silent connections keep the administrator out.
     const silent = Array.from({ length: 40 }, () => new IpcClient(daemon.socketPath));
     clients.push(...silent);
     const { health } = await daemon.status();
@@ -142,7 +142,7 @@ describe('with few descriptors', () => {
   const FEW = ['prlimit', '--nofile=256:256'];
   const TOO_FEW = ['prlimit', '--nofile=64:64'];
 
-  /** Shared memory that the client never maps: each holds a descriptor of the daemon's. */
+  /** Allocates shared memory that the client never maps, so each holds a descriptor of the daemon. */
   async function takeDescriptors(): Promise<unknown> {
     const client = await IpcClient.open(daemon.socketPath, Role.control);
     clients.push(client);
@@ -161,7 +161,7 @@ describe('with few descriptors', () => {
     );
     const { http } = await daemon.status();
     expect(await takeDescriptors()).toEqual(['ENOMEM', expect.stringContaining('ulimit -n')]);
-    // Further clients get the reason; silent ones do not keep others out.
+    // Further clients receive the reason; silent ones do not keep others out.
     const silent = Array.from({ length: 40 }, () => new IpcClient(daemon.socketPath));
     clients.push(...silent);
     const late = new IpcClient(daemon.socketPath);

@@ -1,11 +1,11 @@
-/** Gives shared memory back in a process that has as many mappings as the kernel allows it. */
+/** Releases shared memory in a process that has as many mappings as the kernel allows. */
 import koffi from 'koffi';
 import { SharedMemory } from '#native-bridge/libc/shared-memory';
 
 const MAP_FAILED = 0xffff_ffff_ffff_ffffn;
 const MAP_PRIVATE_ANONYMOUS_NORESERVE = 0x4022;
 const PAGE_BYTES = 4096;
-/** Given back before anything is printed, since V8 maps memory as well. */
+/** Unmapped before printing, for which V8 may need mappings. */
 const SLACK = 1_000;
 
 const libc = koffi.load('libc.so.6');
@@ -15,7 +15,7 @@ const munmap = libc.func('int munmap(uint64_t, uint64_t)');
 const memory = SharedMemory.create('full', PAGE_BYTES);
 const mapped: bigint[] = [];
 for (;;) {
-  // Of neighbours with other rights the kernel makes no single mapping.
+  // The kernel would merge neighbours with equal rights into one mapping.
   const rights = mapped.length % 2 === 0 ? 1 : 3;
   const at = BigInt(mmap(null, PAGE_BYTES, rights, MAP_PRIVATE_ANONYMOUS_NORESERVE, -1, 0));
   if (at === MAP_FAILED) break;

@@ -10,7 +10,7 @@ import { ownAddress } from '../support/own-address.ts';
 import { patience } from '../support/patience.ts';
 import { echoService } from '../support/rpc-world.ts';
 
-/** The last address has no host: a forger that uses it gets no answers. */
+/** A forger that uses the last address gets no answers: no host has it. */
 const [SERVER, CLIENT, FORGER] = [ownAddress(24), ownAddress(25), ownAddress(26)];
 const LIMIT = { timeoutMs: patience() };
 
@@ -52,10 +52,10 @@ describe('a datagram of a stranger', () => {
     await using near = await dial(listener);
     await using far = await accepting;
     using forger = new MadForger(CLIENT);
-    // One that the server listens for, and one that it does not.
+    // One for a port with a listener, and one for a port without.
     forger.request(SERVER, listener.address.port, near.qp.qpNum);
     forger.request(SERVER, 1, near.qp.qpNum);
-    // It follows them, so the server has seen both.
+    // An honest connect after the forged ones, to be sure that the server has received them.
     const second = listener.accept({ messages: true, ...LIMIT });
     await using beside = await dial(listener);
     await using other = await second;

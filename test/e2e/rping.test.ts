@@ -10,7 +10,7 @@ const SERVER_ADDRESS = '127.0.0.3';
 const folder = new CommandFolder();
 let port: string;
 
-/** How each side reaches an RNIC: over daemons of the test, or one in its own process. */
+/** How each side reaches an RNIC: through a daemon of the test, or in its own process. */
 interface Ways {
   readonly server: readonly string[];
   readonly client: readonly string[];
@@ -199,7 +199,7 @@ describe('rping over two daemons', () => {
     expect(finished.stderr).toMatch(/^iwarpd: cannot listen on [^\n]*iwarpd devices[^\n]*\n$/);
   });
 
-  it('ends in one line when the peer speaks no MPA', async () => {
+  it('fails with one line when the peer speaks no MPA', async () => {
     const echo = createServer((socket) => {
       socket.on('error', () => {});
       socket.write('220 no MPA here, and enough bytes to be a whole frame\r\n');
@@ -211,7 +211,7 @@ describe('rping over two daemons', () => {
     expect(client.stderr).toMatch(/^iwarpd: cannot connect to [^\n]*\n$/);
   });
 
-  it('ends in one line when its daemon is killed', async () => {
+  it('fails with one line when its daemon is killed', async () => {
     const socket = folder.file('3/s');
     const daemon = await folder.daemon(socket, ['--device', 'c=127.0.0.4']);
     const server = await startServer(ways, ['-P']);

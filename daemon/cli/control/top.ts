@@ -9,7 +9,7 @@ import { jsonLine, type Output, tableLines } from '#daemon/console/output';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { durationText, objectsText } from '../status.ts';
 
-/** Most queue pairs to show: more do not fit a screen. */
+/** Maximum queue pairs to show: more do not fit a screen. */
 const SHOWN_MAX = 16;
 
 export interface TopArguments {
@@ -36,7 +36,7 @@ interface QPRates
   extends Pick<QPSummary, 'device' | 'qpNum' | 'pid' | 'program' | 'type' | 'state'> {
   readonly sendsPerSecond: number;
   readonly receivesPerSecond: number;
-  /** The queue pair that it sends to, if that is a single one. */
+  /** The queue pair to which it sends, if it always sends to the same one. */
   readonly destination?: QPSummary['destination'];
 }
 

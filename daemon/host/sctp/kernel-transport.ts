@@ -27,19 +27,19 @@ import type { PacketObserver } from './udp-carrier.ts';
 const SCTP_UDP_PORT = 9899;
 /** The UDP port of the kernel's SCTP; 0: none. */
 const KERNEL_UDP_PORT = '/proc/sys/net/sctp/udp_port';
-/** Limits of unacknowledged and of unread messages; those of libusrsctp. */
+/** Limits of unacknowledged and of unread messages, as for libusrsctp. */
 const BUFFER_BYTES = 2_097_152;
-/** Those of libusrsctp, which documents the reasons. */
+/** As for libusrsctp; see the reasons in native-bridge/usrsctp/stack.ts. */
 const TIMING = { firstMs: 200, leastMs: 50, mostMs: 1000, heartbeatMs: 10_000 } as const;
 /** Associations waiting to be accepted. */
 const BACKLOG = 128;
-/** Pause after a failed accept: the process has no free descriptor. */
+/** Pause after an accept that failed because the process has no free descriptor. */
 const ACCEPT_RETRY_MICROS = 100_000;
 
 /** Shared by the ports of a transport. */
 interface Shared {
   readonly clock: HostClock;
-  /** Held ports, as `address port`: the kernel allows sockets to share one as long as none listens. */
+  /** Held ports, as `address port`. Needed since the kernel lets sockets share a port while none listens. */
   readonly held: Set<string>;
   associations: number;
   /** Shows the messages of new associations as packets. */

@@ -11,11 +11,11 @@ import { type Link, type LinkUser, NO_USER } from '../links/link.ts';
 import type { Association, MessageKind } from './association.ts';
 
 /**
- * Most bytes that a session holds if it takes no input while others do. Above the limit all sessions stop,
- * since the association has one window.
+ * Maximum bytes held for a session that takes no input while others do. Above it all sessions stop, since
+ * the association has one window.
  */
 const HELD_MAX_BYTES = 262_144;
-/** Cost of a message besides its bytes. */
+/** Cost of a held message in addition to its bytes. */
 const HELD_MESSAGE_BYTES = 128;
 
 /** A DDP segment (SCTP-10-01). */
@@ -45,15 +45,15 @@ interface LinkStreams {
   resume(): void;
   /** True if a link that takes no input still gets it, because there are other sessions. */
   readonly keepsReading: boolean;
-  /** The link holds as much as it may, or no longer does. */
+  /** The link has reached its limit of held bytes, or is below it again. */
   setFull(full: boolean): void;
-  /** True if everything sent has arrived; otherwise `handleAcknowledged` follows. */
+  /** True if everything sent was acknowledged; otherwise `handleAcknowledged` follows. */
   readonly proven: boolean;
   awaitProof(): void;
-  /** True if the association ends with the session of the link; then ends it. */
+  /** Ends the association if this is its last session; returns true in that case. */
   endsWith(link: SctpLink): boolean;
   close(): void;
-  /** The user has aborted the session: the association is aborted if it has no other. */
+  /** The user has aborted the session; aborts the association if it has no other session. */
   cut(link: SctpLink): void;
   /** The user was notified of the session's end: the streams handle the rest. */
   leave(link: SctpLink): void;
@@ -147,7 +147,7 @@ export class SctpLink implements Link {
     else if (!this.#ended) this.#streams.resume();
   }
 
-  /** Nothing to do: the session's own message ends our half, and was written. */
+  /** Does nothing: the session control message that ends our half was already written. */
   finish(): void {}
 
   close(): void {
@@ -197,7 +197,7 @@ export class SctpLink implements Link {
     this.user.handleFlushed(rest.length);
   }
 
-  /** Everything sent has arrived. */
+  /** Everything sent was acknowledged. */
   handleAcknowledged(): void {
     if (this.#closing) this.#finishClosing();
     else if (this.#rest === undefined) this.user.handleAcknowledged?.();

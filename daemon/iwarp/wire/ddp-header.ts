@@ -32,7 +32,7 @@ export const TaggedField = { control: 0, ulp: 1, stag: 2, toHi: 6, toLo: 10 } as
 /** Byte positions, counted from the start of the segment. */
 export const UntaggedField = { control: 0, ulp: 1, ulpWord: 2, qn: 6, msn: 10, mo: 14 } as const;
 
-/** A decoded header. 64-bit TO as two unsigned halves. */
+/** A decoded header. The 64-bit TO is in two unsigned halves. */
 export type DDPHeader =
   | {
       readonly tagged: true;
@@ -99,7 +99,7 @@ export function readDDPHeader(
   };
 }
 
-/** A tagged header, written by a sender or read by a receiver, each of which reuses one. */
+/** A tagged header. Each sender and receiver reuses one. */
 export interface TaggedHeader {
   last: boolean;
   /** The RDMAP control byte. */
@@ -109,7 +109,7 @@ export interface TaggedHeader {
   toLo: number;
 }
 
-/** An untagged header, used likewise. */
+/** An untagged header. Each sender and receiver reuses one. */
 export interface UntaggedHeader {
   last: boolean;
   /** The first 8 and the other 32 of RDMAP's 40 bits. */

@@ -47,7 +47,7 @@ export function invalidateLocally(host: StagHost, user: WindowUser, stag: number
 /** Invalidates for the peer (RFC 5040 §5.3). Nothing changes unless the result is `none`. */
 export function invalidateRemotely(host: StagHost, user: WindowUser, stag: number): AccessRefusal {
   const refusal = checkRemoteInvalidation(host.stags, user, stag);
-  // Without a queue pair, it is a region or a type 1 window.
+  // An STag without a queue pair is that of a region or of a type 1 window.
   if (host.ib !== undefined && host.stags.find(stag)?.qpn === 0)
     return AccessRefusal.cannotInvalidate;
   // RDMAP-5.3-10: an STag that may not be invalidated stays unchanged.

@@ -10,7 +10,7 @@ import { gidKey } from './cm-path.ts';
 /** Limit on kept answers of 256 bytes each. */
 const KEPT_MAX = 4096;
 
-/** Identifies a request of a peer. The same id with another transaction is another request. */
+/** Identifies a request of a peer, by its id and transaction. */
 interface Question {
   readonly name: 'REQ' | 'SIDR_REQ';
   readonly number: number;

@@ -7,15 +7,15 @@ import { dirname, join } from 'node:path';
 import { patience, until } from '#test/support/patience';
 import { repositoryRoot } from '#test/support/prerequisites';
 
-/** Users of no password file. Alice uses RDMA; Eve would like to have her memory. */
+/** Users without an entry in /etc/passwd. Alice uses RDMA; Eve tries to read her memory. */
 export const ALICE = 61_001;
 export const EVE = 61_002;
 
-/** Where a private mount namespace shows what other users may not reach by its own path. */
+/** Mount points, in a private namespace, for folders whose own paths other users may not access. */
 const MOUNTED_ROOT = '/mnt';
 const MOUNTED_NODE = '/media';
 
-/** How a program of another user gets the checkout and Node. */
+/** How a program of another user accesses the checkout and Node. */
 interface Reach {
   readonly root: string;
   readonly node: string;
@@ -33,7 +33,7 @@ function reaches({ root, node, words }: Reach): boolean {
   return spawnSync(program, rest, { stdio: 'ignore', timeout: patience() }).status === 0;
 }
 
-/** By its path, or in a mount namespace where the path is root's alone; undefined: not at all. */
+/** By its path or, if only root can access that, in a mount namespace; undefined if neither works. */
 function findReach(): Reach | undefined {
   const root = repositoryRoot();
   const plain = { root, node: process.execPath, words: [] };
@@ -51,7 +51,7 @@ function findReach(): Reach | undefined {
 
 let reach: Reach | undefined;
 
-/** Why a user may have no user namespace here, for the title of skipped tests; '' when it may. */
+/** Why users cannot create user namespaces here, for the title of skipped tests; '' if they can. */
 export function userNamespaceObstacle(): string {
   const [program = '', ...rest] = [...asUser(ALICE), 'unshare', '--user', '--', 'true'];
   const { status } = spawnSync(program, rest, { stdio: 'ignore', timeout: patience() });
@@ -72,7 +72,7 @@ interface Ended {
   readonly stderr: string;
 }
 
-/** A program under way. */
+/** A running program. */
 export class UserProcess {
   readonly #child: ChildProcess;
   readonly #ended: Promise<Ended>;
@@ -84,7 +84,7 @@ export class UserProcess {
   constructor(uid: number, words: readonly string[], environment: Record<string, string>) {
     const [program = '', ...rest] = [...(reach?.words ?? []), ...asUser(uid), ...words];
     this.#child = spawn(program, rest, {
-      // Nothing of this process's own: no runtime directory, no socket.
+      // Without this process's runtime directory and socket.
       env: { PATH: process.env['PATH'] ?? '', ...environment },
       cwd: '/',
       stdio: ['pipe', 'pipe', 'pipe'],
@@ -134,9 +134,9 @@ export class UserProcess {
   }
 }
 
-/** A directory as /tmp is, and what runs with it. */
+/** A directory with the permissions of /tmp, and the programs that use it. */
 export class TwoUsers {
-  /** Everyone's, sticky; programs here use it as the temporary directory. */
+  /** Writable by everyone, and sticky; the temporary directory of the programs. */
   readonly tmp = mkdtempSync(join(tmpdir(), 'iwarpd-two-users-'));
   readonly #running: UserProcess[] = [];
 
@@ -148,7 +148,7 @@ export class TwoUsers {
     return join(this.tmp, name);
   }
 
-  /** The file of the checkout as the users reach it. */
+  /** The path by which the users access a file of the checkout. */
   file(path: string): string {
     return join(reach?.root ?? '', path);
   }
@@ -181,7 +181,7 @@ export class TwoUsers {
   /** Starts a daemon in its own PID namespace, and waits until it is ready. */
   async isolatedDaemon(uid: number, words: readonly string[]): Promise<void> {
     const main = this.file('dist/daemon/cli/main.js');
-    // It ends with `unshare`, the one process of it that is seen here.
+    // It ends with `unshare`, its only process that is visible here.
     const [setpriv = '', ...user] = asUser(uid);
     const alone = ['unshare', '--pid', '--fork', '--', setpriv, '--pdeathsig=KILL', ...user];
     const start = [reach?.node ?? '', main, 'start', '--no-native', ...words];
@@ -217,7 +217,7 @@ export class TwoUsers {
     return started;
   }
 
-  /** Ends what still runs and removes the directory. */
+  /** Ends the programs that are still running and removes the directory. */
   async clean(): Promise<void> {
     await Promise.all(this.#running.splice(0).map((each) => each.stop()));
     rmSync(this.tmp, { recursive: true, force: true });

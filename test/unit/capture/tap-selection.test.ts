@@ -24,13 +24,13 @@ describe('a selection of links', () => {
     [{ qps: [5] }, {}, undefined],
     [{ device: 'b', qps: [5] }, { us: US, peer: PEER }, undefined],
     [{ device: 'a' }, {}, undefined],
-  ])('%j of one with %j: %s', (filter, pairs, wanted) => {
+  ])('%j selects a link with queue pairs %j: %s', (filter, pairs, wanted) => {
     expect(new TapSelection(filter).wantsLink(ENDS, pairs)).toBe(wanted);
   });
 });
 
 describe('a selection of packets', () => {
-  /** In UDP between two ports that are the same; SCTP's ports would be 5000 and 7000. */
+  /** From and to the same UDP port. If it carries SCTP, SCTP's ports are 5000 and 7000. */
   const datagram = (port: number) => {
     const udp = port.toString(16).padStart(4, '0').repeat(2);
     const ip = '45000030 00004000 40110000 7f000002 7f000003';
@@ -48,7 +48,7 @@ describe('a selection of packets', () => {
     [{ port: 4791 }, false, true],
     [{ links: [mirrored] }, true, false],
     [{ links: [{ ...mirrored, localPort: 7001 }] }, false, false],
-  ])('%j: of SCTP by its own ports: %s, of RoCE by those of UDP: %s', (filter, sctp, roce) => {
+  ])('%j selects SCTP by its own ports: %s; RoCE by UDP ports: %s', (filter, sctp, roce) => {
     const wants = (bytes: Uint8Array) =>
       new TapSelection(filter).wantsPacket({ sender: US, receiver: PEER, bytes });
     expect(wants(datagram(9899))).toBe(sctp);
@@ -77,7 +77,7 @@ describe('a selection of work', () => {
     expect(selection.wantsWork('b', 5)).toBe(false);
   });
 
-  it('drops the queue pairs of links closed long ago, to stay small', () => {
+  it('forgets the queue pairs of links closed long ago', () => {
     const selection = new TapSelection({ port: 5000 });
     for (let qpn = 1; qpn <= 65_537; qpn += 1) selection.noteLink({ us: { device: 'a', qpn } });
     expect(selection.wantsWork('a', 1)).toBe(false);

@@ -115,7 +115,7 @@ describe('an atomic requires', () => {
   const at = (stag: number, to: number): AccessRefusal =>
     rig.qp.executeAtomic(atomicAccess({ stag, toLo: to, operandLo: 1 }));
 
-  it('an aligned word, else nothing changes [RDMAPX-5.1.1-04, RDMAPX-5.1.2-03, RDMAPX-8.2-02]', () => {
+  it('an aligned word, and otherwise changes nothing [RDMAPX-5.1.1-04, RDMAPX-5.1.2-03, RDMAPX-8.2-02]', () => {
     for (const operation of [0, 2]) {
       const access = atomicAccess({
         operation,
@@ -136,7 +136,7 @@ describe('an atomic requires', () => {
     expect(rig.memory[8]).toBe(1);
   });
 
-  it('the right, the domain, the bounds and the STag [RDMAPX-8.2-03]', () => {
+  it('access rights, protection domain, bounds and a valid STag [RDMAPX-8.2-03]', () => {
     const noAtomic = rig.register(rig.pd, { access: localWrite | remoteWrite | remoteRead });
     const foreign = rig.register(rig.nic.allocPD());
     expect(at(noAtomic.rkey, MEMORY_ADDRESS)).toBe(AccessRefusal.access);
