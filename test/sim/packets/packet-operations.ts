@@ -377,6 +377,7 @@ export class PacketActions {
     }
     if (pair !== undefined) {
       pair.responder = life;
+      pair.use(life.qp);
       pair.reply = privateData;
       this.#world.excuseAt(pair, program);
     }

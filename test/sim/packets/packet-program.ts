@@ -348,10 +348,7 @@ export class PacketProgram implements QpProgram {
       type === CMEventType.unreachable ||
       type === CMEventType.connectError;
     if (failed && (this.iwarp || text.includes(FULL))) known.pair?.excuse(text);
-    // A queue pair is stale while its last peer does not know of the end.
-    const used =
-      known.pair?.lives.some(({ qp }) => qp.earlier.some(({ ends }) => ends < 2)) === true;
-    if (failed && used && text.includes(STALE)) known.pair?.excuse(text);
+    if (failed && known.pair?.stale === true && text.includes(STALE)) known.pair.excuse(text);
     if (type === CMEventType.disconnected) {
       const { pair } = known;
       if (pair !== undefined && text === CONFIRMED) pair.ends += 1;

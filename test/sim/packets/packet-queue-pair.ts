@@ -301,6 +301,8 @@ export class Pair {
   /** Private data of the request, and of the reply. */
   readonly request: Uint8Array;
   reply: Uint8Array | undefined;
+  /** The last peer of a queue pair did not know of the end when this pair began: it may be rejected as stale. */
+  stale = false;
   /** Its ends name different addresses: it carries nothing. */
   crossed = false;
   /** How many of its ends know that the other one has ended, too. */
@@ -324,6 +326,11 @@ export class Pair {
 
   peerOf(life: Life): Life | undefined {
     return life === this.initiator ? this.responder : this.initiator;
+  }
+
+  /** Notes that a queue pair is to be connected. */
+  use({ earlier }: PacketQp): void {
+    if (earlier.some(({ ends }) => ends < 2)) this.stale = true;
   }
 
   /** The queue pair of its initiator was reset before it was connected: `next` is its new life. */

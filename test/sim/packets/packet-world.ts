@@ -107,6 +107,7 @@ export class PacketWorld implements PacketSetting {
     const pair = new Pair(token, initiator, make(token));
     this.pairs.set(token, pair);
     if (connects) initiator.pair = pair;
+    pair.use(initiator.qp);
     this.excuseAt(pair, initiator.qp.program);
     return pair;
   }
