@@ -8,9 +8,9 @@ import type { Rig } from './rig.ts';
 const KIB = 1024;
 /** Connections opened and closed first, so that V8 compiles their code. */
 const WARM_UPS = 10;
-/** Not counted: these also cover pages that a process takes once, or in large steps. */
+/** QPs created before the measured ones, so that memory allocated once or in large steps does not count. */
 const QPS_BEFORE = 1000;
-/** The QPs to measure: many, since memory fluctuates by a MiB or two. */
+/** QPs to measure: many, since memory fluctuates by a MiB or two. */
 const QPS_MORE = 4000;
 const SETTLE_MS = 2000;
 
@@ -39,7 +39,7 @@ export const IDLE_MEASUREMENTS: readonly Measurement[] = [
   },
 ];
 
-/** Growth of `measure` per additional QP, in the daemon where it is larger. */
+/** Growth of `measure` per additional QP, in the daemon that grows more. */
 async function growth(rig: Rig, measure: (daemon: BenchDaemon) => number): Promise<number> {
   const { pair, daemons } = await rig.idle();
   const settled = async (): Promise<number[]> => {

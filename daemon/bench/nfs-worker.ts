@@ -62,7 +62,7 @@ const methods = {
       const args = { file, offset: offsetOf(index), stable: StableHow.unstable, data };
       const written = await connected().call(NFS3, 'write', args);
       if (written.status !== Nfs3Status.ok) throw new Error(`WRITE says ${written.status}`);
-      if (written.ok.count !== TRANSFER_BYTES) throw new Error('WRITE took too little');
+      if (written.ok.count !== TRANSFER_BYTES) throw new Error('WRITE wrote too few bytes');
     });
     for (let index = 0; index < Math.min(load.count, FILE_TRANSFERS); index++) {
       memory[0]?.fill(0);
@@ -91,7 +91,7 @@ async function read(
   const args = { file, offset: offsetOf(index), count: TRANSFER_BYTES };
   const outcome = await connected().call(NFS3, 'read', args, { bulkInto: [into] });
   if (outcome.status !== Nfs3Status.ok) throw new Error(`READ says ${outcome.status}`);
-  if (outcome.ok.data.length !== TRANSFER_BYTES) throw new Error('READ gave too little');
+  if (outcome.ok.data.length !== TRANSFER_BYTES) throw new Error('READ returned too few bytes');
   return outcome.ok.data;
 }
 

@@ -43,7 +43,7 @@ const methods = {
     return (await received) ?? 0;
   },
 
-  /** Sends this many bytes, in messages as long as the path carries; returns seconds until all arrived. */
+  /** Sends this many bytes, in messages of the maximum length; returns seconds until all have arrived. */
   async stream(argument: {
     from: string;
     to: string;

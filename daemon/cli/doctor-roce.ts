@@ -28,7 +28,7 @@ interface UdpAttempt {
   readonly address: string;
   /** The kernel's own soft RoCE is loaded. */
   readonly kernelRxe: boolean;
-  /** Why the port could not be opened, or how large its receive buffer is. */
+  /** The reason if the port could not be opened, else the size of its receive buffer. */
   readonly refused?: string;
   readonly receiveBufferBytes?: number;
 }
@@ -40,14 +40,14 @@ export function judgeRoceUdp(attempt: UdpAttempt): Finding {
   if (refused === 'EADDRINUSE') {
     return kernelRxe
       ? warn(
-          `${where} is taken, probably by the kernel's rxe: RoCE devices here reach no other host by it`,
+          `${where} is taken, probably by the kernel's rxe: RoCE devices here cannot reach other hosts over it`,
           'delete the rxe devices (rdma link delete NAME) and unload rdma_rxe, or use a network namespace',
         )
-      : info(`${where} is in use: a daemon talks to other hosts by it`);
+      : info(`${where} is in use: a daemon reaches other hosts over it`);
   }
   if (refused !== undefined) {
     return warn(
-      `${where} cannot be opened (${refused}): RoCE devices here reach no other host by it`,
+      `${where} cannot be opened (${refused}): RoCE devices here cannot reach other hosts over it`,
     );
   }
   const kibibytes = Math.floor(receiveBufferBytes / 1024);

@@ -34,7 +34,7 @@ export interface AddressVector {
   readonly portNum: number;
 }
 
-/** Attributes that a wire reads, and those only for queries. */
+/** Attributes that a wire uses, and others that only queries return. */
 export interface QPPath extends Readonly<Record<QPNumber | 'pathMigState', number>> {
   readonly ahAttr: AddressVector;
   /** The largest path MTU that the route carried when the address was set, as the same code. */
@@ -77,7 +77,7 @@ const MULTICAST = 0xff;
 const MAPPED_AT = 10;
 const IPV4_AT = 12;
 
-/** Shown by queries before an address is set. */
+/** Returned by queries before an address is set. */
 const NO_ADDRESS: AddressVector = {
   dgid: new Uint8Array(GID_BYTES),
   sgidIndex: 0,

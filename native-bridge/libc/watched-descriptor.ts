@@ -50,8 +50,8 @@ function untrack(watch: Disposable): void {
 const WATCHED = { readable: true, disconnect: true };
 
 /**
- * Calls `onReadable` in a separate turn whenever the descriptor is readable, again while anything is
- * left unread; `onError` if the socket has an error, which it must read, or the watch ends.
+ * Calls `onReadable` in a separate turn, repeatedly while the descriptor is readable, and `onError` if the
+ * socket has an error, which `onError` must read unless it ends the watch.
  */
 export function watchDescriptor(
   fd: number,

@@ -9,7 +9,7 @@ export interface DeviceTraits {
   readonly localInvalidate: boolean;
   /** Bytes of private data that a connect request can carry. */
   readonly maxPrivateData: number;
-  /** Most bytes of inline payload. */
+  /** Maximum bytes of inline payload. */
   readonly maxInline: number;
   /** Receives and RDMA Reads without an element must be posted with an empty one. */
   readonly needsElement: boolean;

@@ -34,7 +34,7 @@ import {
 
 const { locQpOpErr, mwBindErr, remAccessErr, success } = WCStatus;
 const MIB = 1_048_576;
-/** Around the sizes at which something changes: nothing, one byte, alignment, inline, segments. */
+/** Lengths around the limits of alignment, inline payload and segments. */
 const LENGTHS = [0, 1, 3, 4, 63, 64, 65, 1023, 1024, 1460, 65_535, 65_536, MIB + 13];
 
 /** Work requests between two connected queue pairs: what arrives, and how each side completes. */
@@ -168,7 +168,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     }
   });
 
-  it('sends inlineData inline where the flag was forgotten', async () => {
+  it('sends inlineData inline even without the flag', async () => {
     const { server, client } = await pairOfTest(started);
     server.connection.qp.postRecv({ wrId: 1, sgList: [server.mr.sge(0, 100)] });
     const inlineData = pattern(40);
@@ -193,7 +193,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     expect(server.mr.buffer.subarray(0, 64)).toEqual(pattern(64));
   });
 
-  it('completes only signalled requests, in order, unless all are', async () => {
+  it('completes only signalled requests, in order, unless the queue pair signals all', async () => {
     for (const sqSigAll of [false, true]) {
       await using pair = await connectedPair(started, { endpoint: { sqSigAll } });
       const { server, client } = pair;
@@ -351,7 +351,7 @@ export function transferSuite(fixture: ProviderFixture): void {
     );
 
     it(
-      'closes a window by a bind of nothing (type 1), an invalidation (type 2), or its end',
+      'ends the access of a window by a bind of no bytes (type 1), an invalidation (type 2), or its destruction',
       needs(fixture, 'windows', async () => {
         const { server } = await pairOfTest(started);
         const { qp, cq } = server.connection;
@@ -497,7 +497,7 @@ export function transferSuite(fixture: ProviderFixture): void {
       });
       const { qp, cq } = client.connection;
       server.mr.buffer.set(pattern(30_000));
-      // Both the source and the sink of the Read are up there.
+      // Both the source and the sink of the Read have such addresses.
       const source = { remoteAddr: iova + 1n, rkey: server.mr.rkey };
       qp.postSend({ ...read([client.mr.sge(7, 29_999)], server.mr), ...source });
       expect(await completions(cq)).toMatchObject([SUCCESS]);

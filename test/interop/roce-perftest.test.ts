@@ -1,7 +1,6 @@
 /**
- * perftest, unmodified, both ends on a RoCE device of one daemon: command lines of which we know the
- * outcome on the kernel's rxe. Each ends as it does there, with -R, which connects by rdma_cm, as
- * without.
+ * Runs unmodified perftest command lines, both ends on a RoCE device of one daemon, with and without -R
+ * (rdma_cm). Each must end with the exit statuses that were recorded on the kernel's rxe.
  */
 import { readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -39,7 +38,7 @@ async function run(
   const port = await freePort();
   const words = [...command.split(' '), '-p', String(port)];
   const server = new ShimProgram(words, rig.environment);
-  // One that refuses its options does not listen, and neither does its client look for it.
+  // A server that refuses its options never listens. Its client then refuses them, too.
   if (words.includes('-R')) while (server.running && !rig.listens(port)) await quiet(5);
   else await listens(port, server).catch(() => undefined);
   const client = new ShimProgram([...words, ADDRESS], rig.environment);

@@ -7,9 +7,9 @@ const HELP = new RegExp(`^# HELP (${NAME}) (?:[^\\\\]|\\\\[\\\\n])*$`);
 const TYPE = new RegExp(`^# TYPE (${NAME}) (counter|gauge|histogram|summary|untyped)$`);
 const SAMPLE = new RegExp(`^(${NAME})(\\{${LABEL}(?:,${LABEL})*\\})? (${VALUE})(?: [0-9]+)?$`);
 
-/** Values by name and labels, as they are written. */
+/** Returns the values by name and labels, spelled as in the text. */
 export function parseMetrics(text: string): Map<string, number> {
-  if (!text.endsWith('\n')) throw new Error('the last line has no end');
+  if (!text.endsWith('\n')) throw new Error('the last line does not end with a newline');
   const samples = new Map<string, number>();
   const types = new Map<string, string>();
   const helps = new Set<string>();
@@ -24,7 +24,7 @@ export function parseMetrics(text: string): Map<string, number> {
     // Samples of a histogram carry a suffix after its name.
     const [, whole = ''] = /^(.*)_(?:bucket|sum|count)$/.exec(sampled ?? '') ?? [];
     const name = helped ?? typed ?? (types.get(whole) === 'histogram' ? whole : sampled);
-    if (name === undefined) throw new Error(`no line of Prometheus: ${line}`);
+    if (name === undefined) throw new Error(`malformed line: ${line}`);
     if (name !== current) {
       if (over.has(name)) throw new Error(`lines of ${name} are apart`);
       over.add(name);
@@ -32,18 +32,18 @@ export function parseMetrics(text: string): Map<string, number> {
     }
     if (helped !== undefined) once(helps, helped);
     else if (typed !== undefined) {
-      if (types.has(typed)) throw new Error(`two types of ${typed}`);
+      if (types.has(typed)) throw new Error(`duplicate type of ${typed}`);
       types.set(typed, type);
     } else {
       const key = `${sampled}${labels}`;
-      if (samples.has(key)) throw new Error(`two samples of ${key}`);
+      if (samples.has(key)) throw new Error(`duplicate sample of ${key}`);
       if (!types.has(name) || !helps.has(name)) throw new Error(`no TYPE or HELP of ${name}`);
       if (types.get(name) === 'counter' && !(Number(value) >= 0)) {
-        throw new Error(`a counter below zero: ${line}`);
+        throw new Error(`negative counter: ${line}`);
       }
       // promtool's rules: counters end in _total, other metrics do not.
       if ((types.get(name) === 'counter') !== name.endsWith('_total')) {
-        throw new Error(`the name of ${name} does not suit its type`);
+        throw new Error(`${name} must end in _total if it is a counter, and only then`);
       }
       samples.set(key, Number(value));
     }

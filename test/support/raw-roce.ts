@@ -1,5 +1,5 @@
 /**
- * RoCEv2 packets over IPv4 as a peer writes and reads them, by code that shares nothing with that
+ * Writes and reads RoCEv2 packets over IPv4 as a peer does, with code that is independent of the code
  * under test.
  */
 import { bytesOf, hexOf } from './hex.ts';
@@ -48,7 +48,7 @@ export interface RawPacket {
   readonly pad: number;
   readonly version: number;
   readonly pkey: number;
-  /** The byte with the bits of congestion, which the ICRC does not cover. */
+  /** The byte with the congestion bits, which the ICRC does not cover. */
   readonly variant: number;
   readonly destQpn: number;
   readonly ackRequest: boolean;
@@ -61,7 +61,7 @@ export function digits(value: number | bigint, count: number): string {
   return value.toString(16).padStart(count, '0');
 }
 
-/** A packet without its ICRC. Fields not given are those of a usual one. */
+/** A packet without its ICRC. Omitted fields have usual values. */
 export function writePacket(fields: Partial<RawPacket> & Pick<RawPacket, 'opcode'>): Uint8Array {
   const { opcode, solicited = false, pad = 0, version = 0, pkey = 0xffff, variant = 0 } = fields;
   const { destQpn = 0, ackRequest = false, psn = 0, rest = '' } = fields;
@@ -91,7 +91,7 @@ export function readPacket(bytes: Uint8Array): RawPacket {
   };
 }
 
-/** From where to where a packet goes. */
+/** Source and destination of a packet. */
 export interface RawFlow {
   readonly from: string;
   readonly fromPort: number;
@@ -103,7 +103,7 @@ export function rawIcrc({ from, fromPort, to }: RawFlow, packet: Uint8Array): Ui
   const bytes = new Uint8Array(8 + IP_UDP_BYTES + packet.length);
   const view = new DataView(bytes.buffer);
   const udpBytes = 8 + packet.length + ICRC_BYTES;
-  // Fields that routers change count as ones, as does all that stands for the local route header.
+  // Fields that routers change count as ones, as do the bytes in place of the local route header.
   bytes.fill(0xff, 0, 8);
   bytes.set([0x45, 0xff], 8);
   view.setUint16(10, 20 + udpBytes);

@@ -17,7 +17,7 @@ export interface WireTraits {
   readonly delayMax: number;
   /** Most bytes in flight in one direction before its sender must wait. */
   readonly bufferBytes: number;
-  /** Most bytes of one delivery. */
+  /** Maximum bytes of one delivery. */
   readonly deliverMax: number;
   readonly emssBytes: number;
 }

@@ -64,14 +64,14 @@ export class ReceiveQueue {
       this.#sges.resolve(this.#pd, view, position + format.sge, numSge, true, true);
     }
     elements.release();
-    // Other queue pairs use a shared queue meanwhile.
+    // Other queue pairs also consume receives of a shared queue.
     if (this.#srq !== undefined) elements.giveBack();
     this.active = true;
     this.#srq?.checkLimit();
     return usable ? AccessRefusal.none : AccessRefusal.receiveInvalid;
   }
 
-  /** Takes the next receive, which is posted, without its memory: reads its id only. */
+  /** Takes the next receive, which must be posted, to flush it: reads only its id. */
   takeFlushed(): void {
     const elements = this.#elements;
     const { view, position } = elements;
@@ -81,13 +81,13 @@ export class ReceiveQueue {
     this.active = true;
   }
 
-  /** The active receive is about to complete: returns its slot to the client. */
+  /** Returns the slot of the active receive, which is about to complete, to the client. */
   end(): void {
     this.active = false;
     if (this.#srq === undefined) this.#own.giveBack();
   }
 
-  /** The QP is gone; its shared queue is not. */
+  /** Forgets the own ring of a destroyed QP; a shared queue stays. */
   endRing(): void {
     if (this.#srq === undefined) this.#own.end?.();
   }

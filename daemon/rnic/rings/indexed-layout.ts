@@ -67,7 +67,7 @@ export const CompletionElement = {
 /** Most SGEs of a work request, and of one of a shared receive queue: rxe's limits. */
 export const INDEXED_SGE_MAX = 32;
 export const INDEXED_SRQ_SGE_MAX = 27;
-/** Most bytes of inline payload. */
+/** Maximum bytes of inline payload. */
 export const INDEXED_INLINE_MAX = 512;
 /** Bytes of a send queue element with room for these SGEs or inline bytes. */
 export function sendElementBytes(sges: number, inlineBytes: number): number {

@@ -21,7 +21,7 @@ import { AccessRefusal, OutboundKind } from '../wire-port.ts';
 import type { WorkRing } from './ring.ts';
 import { ScatterList } from './scatter-list.ts';
 
-/** Longest message: DDP counts its bytes in 32 bits (RFC 5041 §4.3). */
+/** Maximum length of a message: DDP counts its bytes in 32 bits (RFC 5041 §4.3). */
 const MESSAGE_BYTES_MAX = 0xffff_ffff;
 /** Immediate Data of a Write is at the end of the element; this many bytes remain before it. */
 const INLINE_MAX_WITH_IMMEDIATE = SQE.immediate - SQE.inline;
@@ -61,7 +61,7 @@ export class SendWqe implements BindRequest {
   /** The (first) message on the wire. */
   outbound: OutboundKind = OutboundKind.none;
   lengthBytes = 0;
-  /** Why `read` rejected it, if the status is not specific enough. */
+  /** The reason why `read` rejected the element, if the status is not specific enough. */
   refusal = '';
   rkey = 0;
   remoteHi = 0;
@@ -89,7 +89,7 @@ export class SendWqe implements BindRequest {
   /** Index among the WQEs of its queue. `OpenMessages` owns the following fields. */
   readonly slot: number;
   open = false;
-  /** True if its payload had to be fetched after it was opened. */
+  /** Part of the payload had to be fetched after the message was opened. */
   awaited = false;
   started = 0;
   /** Index of its element in the ring, modulo 2^32. */
@@ -99,7 +99,7 @@ export class SendWqe implements BindRequest {
   addressHandle = 0;
   remoteQpn = 0;
   qkey = 0;
-  /** Most bytes of inline payload. */
+  /** Maximum bytes of inline payload. */
   readonly inlineMax: number;
   /** Allocated with the first inline payload. */
   #inline: ViewBacking | undefined = undefined;
@@ -112,7 +112,7 @@ export class SendWqe implements BindRequest {
     this.inlineMax = limits.inlineMax;
   }
 
-  /** Copies inline payload, at most `inlineMax` bytes, which becomes the payload. */
+  /** Copies inline payload of at most `inlineMax` bytes, and makes the copy the payload. */
   takeInline(view: DataView, start: number, length: number): void {
     this.#inline ??= new ViewBacking(new Uint8Array(this.inlineMax));
     this.#inline.take(view, start, length);
@@ -261,7 +261,7 @@ export class SendWqe implements BindRequest {
     return false;
   }
 
-  /** The wire does not need bytes that were prepared to be sent again. */
+  /** Drops prepared payload: the wire no longer needs it to repeat the message. */
   abandon(): void {
     this.awaited = false;
     this.sges.abandon();

@@ -241,8 +241,8 @@ export class CommunicationManager {
   }
 
   /**
-   * Sends a DREQ, and 'disconnected' follows; or answers the peer's DREQ with a DREP. Does nothing the second
-   * time. Throws EINVAL without a connection.
+   * Sends a DREQ, after which 'disconnected' follows, or answers the peer's DREQ with a DREP. A second call
+   * does nothing. Throws EINVAL without a connection.
    */
   disconnect(connection: CmConnection, now: Micros): void {
     const core = this.#core;
@@ -321,7 +321,7 @@ export class CommunicationManager {
           message: CmAnswered.rep,
           reason: RejectReason.consumerDefined,
         });
-        // If that is lost, the DREQ is repeated.
+        // Also sends a DREQ, which is repeated, in case the REJ is lost.
         this.disconnect(connection, now);
         return;
       case 'established':

@@ -53,7 +53,7 @@ export function kubernetesSuite(given: () => Podman): void {
       expect(tier).toBe('process_vm');
     });
 
-    it('daemonset.yaml: becomes ready and live by its probes, and is neither without', async () => {
+    it('daemonset.yaml: passes its probes, and fails them once the daemon has stopped', async () => {
       const { pod, spec } = await run('daemonset.yaml');
       const [daemon] = spec.containers;
       const { readinessProbe, livenessProbe } = daemon;
@@ -65,7 +65,7 @@ export function kubernetesSuite(given: () => Podman): void {
       expect(await pod.probe(daemon.name, livenessProbe)).toBe(false);
     });
 
-    it('daemonset.yaml: serves clients without the token its probes only', async () => {
+    it('daemonset.yaml: answers only probes to clients without the token', async () => {
       const { pod, spec } = await run('daemonset.yaml');
       const [{ name, readinessProbe }] = spec.containers;
       if (readinessProbe === undefined || !('httpGet' in readinessProbe))
@@ -81,7 +81,7 @@ export function kubernetesSuite(given: () => Podman): void {
       expect(await pod.ask(`${place}/mrs`, { token: stdout.trim() })).toBe(200);
     });
 
-    it('program.yaml: finds the RNIC of its node, and its memory is reached by an agent', async () => {
+    it('program.yaml: finds the RNIC of its node, whose daemon reaches its memory by an agent', async () => {
       const { pod: node } = await run('daemonset.yaml');
       const { pod, spec } = await run('program.yaml');
       const program = pod.container('program');
@@ -103,11 +103,11 @@ export function kubernetesSuite(given: () => Podman): void {
         reason: expect.stringContaining('another PID namespace'),
       });
       const { clients } = await statusOf(given(), node.container('iwarpd'));
-      // The daemon of the node answers, not one that `run` started.
+      // The node's daemon answers, not one that `run` started.
       expect(clients.map(({ uid }) => uid)).toContain(10001);
     });
 
-    it('daemonset.yaml: starts again where an earlier daemon has been', async () => {
+    it('daemonset.yaml: starts again after an earlier daemon', async () => {
       const { pod } = await run('daemonset.yaml');
       await pod.remove();
       pods.splice(0);

@@ -1,4 +1,4 @@
-/** Runs pods as a node of a cluster would, each container with what its manifest gives it. */
+/** Runs pods like a node of a cluster, with the containers that their manifests define. */
 import { quiet } from '#test/support/patience';
 import { IMAGE } from './image.ts';
 import type { PodContainer, PodSpec, Probe } from './kubernetes.ts';
@@ -36,7 +36,7 @@ export class RunningPod {
     return `${this.name}-${name}`;
   }
 
-  /** Starts all containers in their order, each when the one before is done or ready. */
+  /** Starts all containers in order, each once the previous one has ended or is ready. */
   async start(): Promise<void> {
     await this.#makeVolumes();
     // A container that only reaps processes holds the namespaces of a pod's containers.
@@ -53,7 +53,7 @@ export class RunningPod {
     for (const each of this.#spec.containers) await this.#startOne(each);
   }
 
-  /** Asks once, as the cluster does at each period; true when the container is well. */
+  /** Runs a probe once, as the cluster does every period; true if it succeeds. */
   async probe(name: string, asked: Probe): Promise<boolean> {
     const seconds = asked.timeoutSeconds ?? PROBE_TIMEOUT_SECONDS;
     if ('exec' in asked) {
@@ -65,7 +65,7 @@ export class RunningPod {
     return status !== undefined && status < 400;
   }
 
-  /** The HTTP status that the node (the world) gets, as kubelet would; undefined for none. */
+  /** The HTTP status of a request from the node, as kubelet sends it; undefined without an answer. */
   async ask(
     address: string,
     { token, seconds = 10 }: { readonly token?: string; readonly seconds?: number } = {},
@@ -78,7 +78,7 @@ export class RunningPod {
     return status === 0 ? Number(stdout) : undefined;
   }
 
-  /** Asks at each period until the container is well, or has failed too often. */
+  /** Runs a probe every period until it succeeds. Rejects if it fails too often. */
   async becomeWell(name: string, asked: Probe): Promise<void> {
     const { failureThreshold = FAILURES_MAX, periodSeconds = PERIOD_SECONDS } = asked;
     for (let failures = 0; failures < failureThreshold; failures += 1) {
@@ -89,7 +89,7 @@ export class RunningPod {
     throw new Error(`${name} failed its probe ${failureThreshold} times: ${said}`);
   }
 
-  /** Ends all containers, those first that live in others' namespaces. */
+  /** Removes all containers, starting with those in the namespaces of others. */
   async remove(): Promise<void> {
     await this.#podman.remove(...this.#started);
   }
@@ -129,7 +129,7 @@ export class RunningPod {
     for (const { name, mountPath, readOnly } of each.volumeMounts ?? []) {
       flags.push(`--volume=${this.#place(name)}:${mountPath}${readOnly === true ? ':ro' : ''}`);
     }
-    // An image's CMD does not count where a command is given.
+    // A command in the manifest also replaces the image's CMD.
     if (each.command !== undefined) flags.push(`--entrypoint=${each.command[0]}`);
     return [...flags, ...(this.#changes.flags?.[each.name] ?? [])];
   }
@@ -147,7 +147,7 @@ export class RunningPod {
     for (const volume of this.#spec.volumes ?? []) {
       const place = this.#place(volume.name);
       if ('emptyDir' in volume) {
-        // As kubelet makes one: open to all users, with the pod's group.
+        // Like kubelet's: open to all users, with the pod's group.
         const group = this.#spec.securityContext?.fsGroup ?? 0;
         await world.output(['install', '-d', '-m', '2777', '-g', String(group), place]);
       } else if (volume.hostPath.type === 'DirectoryOrCreate') {

@@ -1,4 +1,4 @@
-/** Payload of short sends that is read together, and when it must not be. */
+/** Payload of short sends is read with one system call, except where that would be wrong. */
 import { beforeEach, expect, it } from 'vitest';
 import { QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { ProcessBacking } from '#daemon/clients/objects/process-backing';
@@ -87,7 +87,7 @@ it('a fenced send and the next one send what the Read before them wrote', () => 
   expect(sentBytes().slice(-4)).toEqual([70, 71, 71, 72]);
 });
 
-it('memory that is deregistered meanwhile serves no send', () => {
+it('sends nothing from memory that was deregistered in the meantime', () => {
   rig.stream.budget = 1;
   for (const offset of [0, 8]) post(offset, QueueFlag.signalled);
   rig.qp.doorbell(0);

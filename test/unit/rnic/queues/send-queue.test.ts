@@ -140,7 +140,7 @@ describe('signalling', () => {
     expectOutcome(rig.sendCompletions, [2, CQEStatus.success]);
   });
 
-  it('completes all of them when the QP is configured so', () => {
+  it('completes all work requests if the QP is configured to', () => {
     const rig = new NicRig({ sqSigAll: true });
     rig.send({ opcode: Op.send, wrId: 1, flags: 0 });
     expectOutcome(rig.sendCompletions, [1, CQEStatus.success]);
@@ -545,7 +545,7 @@ describe('invalid elements written by a client', () => {
 });
 
 describe('uncompleted work', () => {
-  it('is recorded after the ring: the next element, and how many before it are not completed', () => {
+  it('records its progress after the ring: the next element, and the uncompleted ones before it', () => {
     const progress = new Int32Array(1);
     const rig = new NicRig({ sqCount: 4, depths: { ird: 1, ord: 1 }, progress });
     const notified = () => [(progress[0] ?? 0) & 0xffff, (progress[0] ?? 0) >>> 16];
