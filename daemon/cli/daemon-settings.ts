@@ -123,7 +123,7 @@ function daemonOptions(given: DaemonArguments, file: DaemonConfigInput): DaemonC
   };
 }
 
-/** Adds to the faults of the file; a value that is no list is rejected later. */
+/** Adds to the faults of the file; a value other than a list is rejected later. */
 function withFaults(
   inFile: DaemonConfigInput['faults'],
   given: readonly GivenFault[],

@@ -17,7 +17,7 @@ import { addressOf, checked } from './libc.ts';
 const SIOCGIFCONF = 0x8912;
 /** struct ifconf: the length of a buffer, and where it is. */
 const IFCONF_BYTES = 16;
-/** Most interfaces with IPv4 addresses to check. */
+/** Maximum number of interfaces with IPv4 addresses to check. */
 const INTERFACES_MAX = 1024;
 /** Offsets of the address in struct sockaddr_in and sockaddr_in6. */
 const [IPV4_AT, IPV6_AT] = [4, 8];

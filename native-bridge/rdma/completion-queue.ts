@@ -86,7 +86,7 @@ export class NativeCQ extends NativeDeviceObject {
   }
 }
 
-/** Most completions per call. */
+/** Maximum completions per call. */
 const BATCH = 64;
 const WORDS = sizeOf('ibv_wc') / 4;
 const LONGS = sizeOf('ibv_wc') / 8;

@@ -12,11 +12,11 @@ import type { DeviceTraits } from './device-traits.ts';
 import { fieldOf, type StructName, sizeOf } from './layouts.ts';
 import { Block } from './struct-block.ts';
 
-/** Most requests per call; longer lists take several calls. */
+/** Maximum requests per call; longer lists take several calls. */
 const LIST_MAX = 64;
 /** Most SGEs of a request in our list. */
 export const SGE_LIMIT = 32;
-/** Most inline bytes of a request in our list. */
+/** Maximum inline bytes of a request in our list. */
 export const INLINE_LIMIT = 1024;
 
 const SGE_WORDS = sizeOf('ibv_sge') / 4;

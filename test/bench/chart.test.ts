@@ -57,7 +57,7 @@ describe('a chart', () => {
     expect(svg).toMatch(/<rect class="background" width="860" height="250"\/>/);
   });
 
-  it('draws no line over a missing value, and a mark for each that is there', () => {
+  it('draws no line over a missing value, and a mark for each present value', () => {
     const svg = chartSvg('t', 'd', [PANEL]);
     expect(svg.match(/<circle/g)).toHaveLength(4);
     // One more is the legend's.

@@ -166,7 +166,7 @@ describe('native memory', () => {
     await expect(other.allocPD()).rejects.toEqual(closed);
   });
 
-  it('closes a provider with a listener, a request and a connection under way', async () => {
+  it('closes a provider with a listener, a request and a connection in progress', async () => {
     const host = await createNative();
     const guest = await createNative();
     const listener = await listen(host, { host: DEVICE.addresses[0] });

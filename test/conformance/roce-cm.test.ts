@@ -432,7 +432,7 @@ describe('a request that its peer withdraws', () => {
     cm.listen();
     cm.request();
     const { id } = await cm.event(CMEventType.connectRequest);
-    // Timeout: the peer has got no answer. It knows no number of ours.
+    // Timeout: the peer got no answer, so it does not know our communication id.
     cm.say(Mad.rej, `${COMM}00000000 00 00 0004`);
     expect((await until('its end', () => cm.events.shift())).id).toBe(id);
     expect(() => cm.cm.accept(id, cm.end().qp, WISHES)).toThrow();

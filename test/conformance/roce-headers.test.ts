@@ -283,7 +283,7 @@ describe('a received packet', () => {
       .toBe(3);
   });
 
-  it('shorter than its headers, or no multiple of four bytes, is dropped [ROCE-BTH-19]', async () => {
+  it('shorter than its headers, or not a multiple of four bytes long, is dropped [ROCE-BTH-19]', async () => {
     await using facing = await RoceFacing.open();
     await onlyLast(facing, [
       facing.sealed({ opcode: Op.writeOnly, psn: PEER_PSN, rest: '0000000000000000' }),

@@ -18,7 +18,7 @@ const SYNDROME = {
   operation: 0x63,
 };
 const PAYLOAD = '01020304';
-/** The peer's PSN after so many packets. */
+/** The peer's PSN after this many packets. */
 const psnAt = (count: number): number => (PEER_PSN + count) & 0xff_ffff;
 
 /** A Send of one packet, the `count`-th of the peer. */

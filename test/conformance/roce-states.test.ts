@@ -230,7 +230,7 @@ describe('a queue pair', () => {
     const [a] = world.pair(QPType.rc, RETRIES);
     a.receives.post(7, [a.piece(0, 10)]);
     a.receives.post(8, [a.piece(0, 10)]);
-    // The peer has no receive, so all of these are waiting or under way. One is not signalled.
+    // The peer has no receive, so all of these are waiting or in flight. One is not signalled.
     a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
     a.sends.post({ opcode: SQOpcode.send, wrId: 2, flags: 0, sges: [a.piece(0, 10)] });
     a.sends.post({ opcode: SQOpcode.send, wrId: 3, sges: [a.piece(0, 10)] });

@@ -212,7 +212,7 @@ describe('a Read Request', () => {
 });
 
 describe('a sent Terminate', () => {
-  it('is the one untagged message of queue 2, with zero where the RFC wants it [RDMAP-4.1-09, RDMAP-4.2-01, RDMAP-4.8-01, RDMAP-4.8-02, RDMAP-4.8-03, RDMAP-5.4-01]', async () => {
+  it('is the one untagged message of queue 2, with zeros where the RFC requires them [RDMAP-4.1-09, RDMAP-4.2-01, RDMAP-4.8-01, RDMAP-4.8-02, RDMAP-4.8-03, RDMAP-5.4-01]', async () => {
     const { facing } = await withMemory({}, 0);
     facing.say(SEND);
     await facing.peer.overs();
@@ -299,7 +299,7 @@ describe('a received Terminate', () => {
     }
   });
 
-  it('finds room also when no receive is posted and Reads are under way [RDMAP-5.4-02]', async () => {
+  it('finds room also when no receive is posted and Reads are outstanding [RDMAP-5.4-02]', async () => {
     const facing = await Facing.responder();
     const region = facing.consumer.register(8);
     const request = (msn: number): string =>

@@ -307,7 +307,7 @@ describe('status and devices', () => {
     });
   });
 
-  it('show a client while it is there', async () => {
+  it('show a client while it is connected', async () => {
     await folder.daemon(socket, ['--device', 'a=127.0.0.2']);
     const server = folder.start(['rping', '-s', '-d', '-a', '127.0.0.2', '--socket', socket]);
     await server.until(/listening/, 'stderr');

@@ -210,7 +210,7 @@ describe('a run that is killed', () => {
     expect(leftovers().sort()).toEqual(['iwarpd-run-1.1-abcdef', 'iwarpd-run-2.1-abcdef']);
   });
 
-  it('leaves the folders of runs under way alone', async () => {
+  it('leaves the folders of running `iwarpd run`s alone', async () => {
     const script = 'echo started; while :; do sleep 0.05; done';
     const run = folder.start(['run', '--fresh', '--', '/bin/sh', '-c', script], temporary());
     await run.until(/started/);

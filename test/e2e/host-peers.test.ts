@@ -171,7 +171,7 @@ describe('startup of a responder', () => {
     expect(to.notices).toMatchObject([
       { kind: 'refused', text: 'too many connections are starting at this listener' },
     ]);
-    // The first two are not disturbed, and room they give back is used.
+    // The first two are not disturbed, and room that they free is used.
     crowd[0]?.say(mpaRequest());
     await to.event(listener.id);
     const fourth = await dial(listener.at.port);

@@ -7,7 +7,7 @@ import { Draws, hash32 } from '../support/draws.ts';
 import type { Finding } from './batch.ts';
 import type { FuzzState, FuzzTarget } from './target.ts';
 
-/** Most tapes kept for each target. */
+/** Maximum tapes kept for each target. */
 const CORPUS_MAX = 2000;
 /** One input in this many is new; the others mutate a kept tape. */
 const FRESH_EVERY = 4;

@@ -2,7 +2,7 @@
 import { Draws } from '../support/draws.ts';
 import type { FuzzTarget } from './target.ts';
 
-/** Most attempts for one input. */
+/** Maximum attempts for one input. */
 const ATTEMPTS_MAX = 2000;
 
 /** A small input that fails on its own. */

@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 
 /** A worker silent for this long may hang. Inputs take microseconds, but machines are busy. */
 export const SILENCE_MAX_MS = 120_000;
-/** It hangs if it used this much processor time meanwhile, or requested none. */
+/** It hangs if it has since used this much processor time, or wanted none. */
 const SILENT_CPU_MAX_MS = 30_000;
 /** Looks in a row that find all of its threads asleep, and no processor time used in between. */
 const SLEEPING_LOOKS = 3;

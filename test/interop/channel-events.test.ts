@@ -42,7 +42,7 @@ describeWith(['native'], 'threads that sleep until a channel wakes them', () => 
     expect(ended).toMatchObject({ output: 'every event woke\n', status: 0 });
   });
 
-  it('leave nothing when they are killed meanwhile', async () => {
+  it('leave nothing when they are killed in the middle', async () => {
     for (let kill = 0; kill < KILLS; kill += 1) {
       const words = [program, DEVICES[kill % 2] ?? '', '0', 'forever'];
       const running = new ShimProgram(words, rig.environment);

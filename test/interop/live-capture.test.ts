@@ -1,4 +1,4 @@
-/** `iwarpd capture` and `trace` on traffic under way, with Wireshark and our own decoder as judges. */
+/** `iwarpd capture` and `trace` on live traffic, verified by Wireshark and our own decoder. */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
@@ -13,7 +13,7 @@ const folder = new CommandFolder();
 let socket: string;
 let port: string;
 
-/** An rping of so many pings between two devices of the daemon; `-P` serves any number of clients. */
+/** An rping of this many pings between two devices of the daemon; `-P` serves any number of clients. */
 async function rpingServer(): Promise<RunningCommand> {
   const words = ['rping', '-s', '-P', '-d', '-a', SERVER, '-p', port, '--socket', socket];
   const server = folder.start(words);

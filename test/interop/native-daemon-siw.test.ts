@@ -88,7 +88,7 @@ describeWith(['kernel-peer'], 'a daemon beside siw', () => {
     await guest.succeed(`pair 7202 "${serves ? ours : theirs}" "${serves ? theirs : ours}"`);
   });
 
-  it('ends in order', async () => {
+  it('shuts down cleanly', async () => {
     await guest.succeed(`kill $(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' ${SOCKET}.run)`);
     expect(await daemon.exit, daemon.output).toBe(0);
   });

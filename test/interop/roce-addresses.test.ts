@@ -17,7 +17,7 @@ const PREPARE = 'ip link set lo up && ip address add 198.18.9.1/32 dev lo && exe
 
 /**
  * `gids` shows entries 1 to 3, `await N` waits for as many events. Of the lasting pair the one whose
- * Send was under way when the address went fails; the other may wait for it forever.
+ * Send was in flight when the address went fails; the other may wait for it forever.
  */
 const SCRIPT = `
 stdbuf -oL ibv_asyncwatch -d roce0 > "$0" & watch=$!

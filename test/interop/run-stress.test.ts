@@ -85,7 +85,7 @@ async function connectedPrograms(daemon: DaemonProcess): Promise<number> {
   return clients.filter(({ usage }) => (usage.objects['qp'] ?? 0) > 0).length;
 }
 
-/** Waits until the device has placed so many bytes more. */
+/** Waits until the device has placed this many more bytes. */
 async function transfers(daemon: DaemonProcess, bytes: number): Promise<void> {
   const before = await placedBytes(daemon);
   await expect

@@ -430,7 +430,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     patience(240_000),
   );
 
-  it('ends in order', async () => {
+  it('shuts down cleanly', async () => {
     await guest.succeed(`kill $(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' ${SOCKET}.run)`);
     expect(await daemon.exit, daemon.output).toBe(0);
   });

@@ -17,7 +17,7 @@ const WINDOW = 48;
 const RECEIVES = 4 * WINDOW;
 const PAYLOAD_BYTES = 128 * 1024;
 const HEADER_BYTES = 16;
-/** Most outstanding send requests: two for each message. */
+/** Maximum outstanding send requests: two for each message. */
 const SENDS_MAX = 4 * WINDOW;
 
 const INBOUND = 0;

@@ -132,7 +132,7 @@ export async function startupOf(peer: RawPeer): Promise<Buffer> {
   return peer.received.subarray(0, length);
 }
 
-/** Everything under way within this process and its sockets has happened. */
+/** Resolves once everything in flight within this process and its sockets has arrived. */
 export async function settled(): Promise<void> {
   for (let turn = 0; turn < 20; turn++) await new Promise((resolve) => setImmediate(resolve));
   await quiet(2);

@@ -38,7 +38,7 @@ export class CmEnd {
 
   readonly #settle: () => void;
 
-  /** `settle`: delivers what is under way. */
+  /** `settle`: delivers the messages in flight. */
   constructor(number: number, limits?: Partial<IbCmLimits>, settle = () => {}) {
     this.#settle = settle;
     let seed = number * 0x9e37_79b9;

@@ -33,7 +33,7 @@ export interface RecordedPacket {
   readonly to: string;
 }
 
-/** All packets of a recording. Throws for one that is none of RC, UC or UD. */
+/** All packets of a recording. Throws for a packet that is not RC, UC or UD. */
 export function packetsOfRecording(name: string): RecordedPacket[] {
   const datagram = new Datagram();
   return recordedDatagrams(name).map((whole, index) => {

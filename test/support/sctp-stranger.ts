@@ -27,7 +27,7 @@ export class SctpStranger {
     fields.setUint32(CHECKSUM_AT, crc32c(this.#packet), true);
   }
 
-  /** Opens UDP ports of `address` for so many requests. */
+  /** Opens UDP ports of `address` for this many requests. */
   async open(address: string, requests: number): Promise<void> {
     for (let count = 0; count < requests; count += 1) {
       const socket = createSocket('udp4');
@@ -39,7 +39,7 @@ export class SctpStranger {
     }
   }
 
-  /** Sends so many requests, each when the one before was answered. */
+  /** Sends this many requests, each after the answer to the previous one. */
   async sendRequests(times: number): Promise<void> {
     for (const socket of this.#sockets.slice(this.#used, this.#used + times)) {
       this.#used += 1;

@@ -25,7 +25,7 @@ export interface EndedProgram {
   readonly output: string;
 }
 
-/** A program under way. It is killed when its time is over. */
+/** A running program. It is killed when its time is over. */
 export class ShimProgram {
   readonly #child: ChildProcess;
   readonly #ended: Promise<EndedProgram>;

@@ -15,7 +15,7 @@ export interface WireTraits {
   /** Least and most time between two deliveries. */
   readonly delayMin: number;
   readonly delayMax: number;
-  /** Most bytes in flight in one direction before its sender must wait. */
+  /** Maximum bytes in flight in one direction before its sender must wait. */
   readonly bufferBytes: number;
   /** Maximum bytes of one delivery. */
   readonly deliverMax: number;

@@ -64,7 +64,7 @@ export class VerbsError extends Error {
   constructor(code: ErrnoCode, message?: string, fields: VerbsErrorFields = {}) {
     super(message ?? ERRNO[code].text);
     this.code = code;
-    // Most errors have none, and a report of an uncaught error lists what is there.
+    // Most errors have none, and a report of an uncaught error lists the properties that exist.
     if (fields.badIndex !== undefined) this.badIndex = fields.badIndex;
   }
 

@@ -88,7 +88,7 @@ export interface Link extends TapLinkEnds {
   close(): void;
   /** Resets the connection at once; bytes in flight are lost. */
   reset(): void;
-  /** Bytes that the link itself holds back, if it does so. */
+  /** Bytes that the link holds back, if it can. */
   readonly heldBytes?: number;
   /** Checks the link against its counts, if it has any. Throws `InvariantError`. */
   assertInvariants?(): void;

@@ -91,7 +91,7 @@ export class KeptPorts {
     }
   }
 
-  /** Removes the id whose held port suits `id`. Releases others with the same number. */
+  /** Removes the id whose held port `id` can use. Releases others with the same number. */
   #take(id: CmId, { address, port }: SocketAddress): CmId | undefined {
     for (const kept of this.#due.keys()) {
       if (kept.localAddress?.port !== port) continue;

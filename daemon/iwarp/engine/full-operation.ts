@@ -16,7 +16,7 @@ import { RDMAPSender, Step } from './rdmap-sender.ts';
 import { InboundRequestQueue, OutboundRequestQueue } from './read-queues.ts';
 import { refusalError, TerminatePolicy } from './terminate-policy.ts';
 
-/** Most segments that one pump frames. The next pump continues when output is flushed. */
+/** Maximum segments that one pump frames. The next pump continues when output is flushed. */
 const PUMP_SEGMENTS_MAX = 1024;
 
 interface FullOperationOptions {

@@ -13,7 +13,7 @@ import { assert } from '#base/assert';
  * ahead of the cumulative one, so no honest peer comes close (SCTP-10-04).
  */
 const AHEAD_MAX = 4096;
-/** Most bytes held: twice the largest send buffer that Linux gives a socket by default. */
+/** Maximum bytes held: twice the largest send buffer that Linux gives a socket by default. */
 const HELD_MAX_BYTES = 8_388_608;
 /** DDP-SSNs are modulo 2^16: half of them are ahead, the other half past. */
 const SSN_MASK = 0xffff;

@@ -65,7 +65,7 @@ export type SessionMessageFault =
   /** No room for the enhanced word. */
   | 'enhanced';
 
-/** Most consumer Private Data of a message. */
+/** Maximum length of consumer Private Data of a message. */
 // SCTPE-7-03: the enhanced word takes 4 of the 512 bytes.
 export function sessionDataMaxBytes(enhanced: boolean): number {
   return enhanced ? PRIVATE_DATA_MAX_BYTES - ENHANCED_BYTES : PRIVATE_DATA_MAX_BYTES;

@@ -90,7 +90,7 @@ export type StartupFrameError =
   /** S is set and PD_Length leaves no room for the enhanced word. */
   | 'enhanced-length';
 
-/** Most consumer Private Data in a frame. */
+/** Maximum length of consumer Private Data in a frame. */
 // EMPA-9-02: the enhanced word takes 4 of the 512 bytes.
 export function privateDataMaxBytes(enhanced: boolean): number {
   return enhanced ? PRIVATE_DATA_MAX_BYTES - ENHANCED_BYTES : PRIVATE_DATA_MAX_BYTES;

@@ -194,7 +194,7 @@ export function emitTerminate(header: TerminateHeader, target: Uint8Array, at: n
   return 6 + ddpHeader.length + rdmaHeader.length;
 }
 
-/** siw fills the first byte from its low half up, and the third one likewise. */
+/** siw fills the first byte from its low half up, and the third one, too. */
 const SIW_BIT_ORDER = 'siw-terminate-bit-order';
 
 /**

@@ -2,7 +2,7 @@
  * Holds completions back until their data is in the owner's memory, as a completion promises.
  *
  * Segments that a backing gathers into one transfer are written (`settle`) before anything
- * succeeds: a receive that is complete meanwhile waits for that. Where writes take time (agent
+ * succeeds: a receive that is complete in the meantime waits for it. Where writes take time (agent
  * tier), a completion waits for them, and later ones wait for it. If the memory is gone, every later
  * completion fails, and the QP enters the error state.
  */

@@ -58,7 +58,7 @@ function initialise(words: Int32Array, view: DataView, { slots, slotBytes }: Rin
   Atomics.store(words, CONSUMER, 0);
 }
 
-/** A ring of work requests, filled by the client. A slot is the device's until it is given back. */
+/** A ring of work requests, filled by the client. A slot belongs to the device until it is returned. */
 export class IndexRing implements WorkRing {
   readonly bytes: Uint8Array;
   readonly view: DataView;
@@ -66,7 +66,7 @@ export class IndexRing implements WorkRing {
   readonly slotBytes: number;
   readonly #words: Int32Array;
   readonly #mask: number;
-  /** Elements taken and given back; both count freely, modulo 2^32. */
+  /** Elements taken and returned; both count freely, modulo 2^32. */
   #head = 0;
   #returned = 0;
   #completed = 0;

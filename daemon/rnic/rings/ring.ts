@@ -53,9 +53,9 @@ export interface WorkRing {
   sgeRoom(offset: number): number;
   /** The queue is gone: nothing is posted anymore, and the memory is no longer accessed. */
   end?(): void;
-  /** Gives back the oldest element that was released and not given back, in rings with an index. */
+  /** Returns the oldest element that was released but not yet returned, in rings with an index. */
   giveBack(): void;
-  /** Marks the oldest `count` elements given back as completed, in rings with an index. */
+  /** Marks the oldest `count` returned elements as completed, in rings with an index. */
   countCompleted?(count: number): void;
 }
 

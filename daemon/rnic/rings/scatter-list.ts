@@ -39,7 +39,7 @@ export class ScatterList {
   /** The last piece that was refused, if any. */
   refused: RefusedPiece | undefined = undefined;
   #pieces = 0;
-  /** Most pieces. */
+  /** Maximum number of pieces. */
   readonly max: number;
   /** `max` entries, allocated with the first piece: an idle queue pair has two lists and uses neither. */
   #lengths = NO_NUMBERS;

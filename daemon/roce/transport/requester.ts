@@ -145,7 +145,7 @@ export class Requester {
     this.#rnrRetry = rnrRetry;
     this.#requestsMax = Math.min(Math.max(maxRdAtomic, 1), REQUESTS_MAX);
     if (this.#open) return;
-    // Fixed afterwards: messages in flight were split by it.
+    // Must not change later: messages in flight were split by it.
     this.#mtu = pathMtuBytes(attributes.pathMtu) ?? 256;
     this.#nextPsn = sqPsn;
     if (!sends) return;

@@ -23,7 +23,7 @@ export interface GrowthSeries {
   readonly open: () => Promise<OpenSeries>;
 }
 
-/** A series under way. */
+/** A running series. */
 export interface OpenSeries {
   /** Grows to `size`, and measures. */
   step(size: number): Promise<Figures>;

@@ -53,7 +53,7 @@ interface Client {
   listener: ConnectionId | undefined;
 }
 
-/** Batches of a connection under way: while one completes, the next is on its way. */
+/** Batches in flight on a connection: while one completes, the next is sent. */
 const BATCHES_AHEAD = 2;
 const BATCH_MAX = 16;
 const CONNECTING_MAX = 50;

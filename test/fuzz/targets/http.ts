@@ -16,7 +16,7 @@ import { claim, type FuzzState, type FuzzTarget, type Outcome, patch } from '../
 const TOKEN = 'fuzz-token-of-good-length';
 /** Answered without a token. */
 const OPEN_PATHS = ['/', '/healthz', '/readyz', '/openapi.json', '/favicon.ico'];
-/** Most turns of the event loop until an answer; a trace takes some milliseconds. */
+/** Maximum turns of the event loop until an answer; a trace takes some milliseconds. */
 const TURNS_MAX = 200;
 
 const METHODS = ['GET', 'GET', 'POST', 'DELETE', 'HEAD', 'PUT', 'OPTIONS', 'BREW', 'get', ''];

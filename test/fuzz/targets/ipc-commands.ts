@@ -50,11 +50,11 @@ const QUOTAS: ClientQuotas = {
   pinnedBytes: 2 ** 30,
   queueEntries: 20_000,
 };
-/** Most handles of one kind that a client remembers. */
+/** Maximum handles of one kind that a client remembers. */
 const REMEMBERED = 24;
 /** Inputs between two checks of the victim and its sockets. */
 const LOOK_EVERY = 64;
-/** Most turns until a connect request arrives over loopback. */
+/** Maximum turns until a connect request arrives over loopback. */
 const TURNS_MAX = 100;
 
 const KINDS: readonly HandleKind[] = [

@@ -15,7 +15,7 @@ const CONNECT_REQUEST = 4;
 const CONNECT_RESPONSE = 5;
 const PORT_SPACES = [0x0106, 0x0106, 0x0106, 0x0111, 0x0111, 0x0002, 0x013f];
 const GROUPS = ['239.1.1.1', '239.1.1.2', '10.255.255.1', '0.0.0.0'];
-/** Most turns until a connect request arrives over loopback. */
+/** Maximum turns until a connect request arrives over loopback. */
 const TURNS_MAX = 100;
 const PORTS = [0, 0, 0, 7471];
 const ADDRESSES = ['127.0.0.1', '127.0.0.1', '127.0.0.1', '0.0.0.0', '10.255.255.1'];

@@ -22,7 +22,7 @@ const { child, doorbell, rings, write } = ShimOp;
 
 /** Average number of inputs until a file is closed and reopened. */
 const LIFE_INPUTS = 300;
-/** Most rings mapped at the same time. */
+/** Maximum rings mapped at the same time. */
 const MAPPED_MAX = 24;
 
 /** Memory of this process that a hostile program may register; writes to it are harmless. */

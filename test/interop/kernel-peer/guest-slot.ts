@@ -12,7 +12,7 @@ import { quiet, until } from '#test/support/patience';
 
 const LOOK_INTERVAL_MS = 200;
 
-/** The right to run a guest; it is given back when it is closed, or its process ends. */
+/** Permission to run a guest; ends when it is closed, or with its process. */
 export type GuestSlot = Pick<FileHandle, 'close'>;
 
 /** True if a guest may have priority over other processes: see `firstOnItsProcessor`. */

@@ -22,7 +22,7 @@ const QUEUES = { maxSendWr: 1, maxRecvWr: 1 };
 const UNREAD_OPERATIONS = 8;
 const UNREAD_CONNECTIONS = 20;
 const UNREAD_QPS = 1000;
-/** Connections with a request of this length that lacks its last byte, until so many were ended. */
+/** Connections with a request of this length that lacks its last byte, until this many were ended. */
 const HALF_REQUESTS = 300;
 const HALF_REQUEST_BYTES = 60_000;
 const ENDED_MAX = 3;
@@ -121,7 +121,7 @@ class Mapper {
     return new Mapper(control, await ShimClient.open(path, Role.map, token));
   }
 
-  /** Asks for so many descriptors, and reads none. */
+  /** Requests this many descriptors, and reads none. */
   async askUnread(count: number): Promise<void> {
     for (let each = 0; each < count; each += 1) await this.#ask();
   }

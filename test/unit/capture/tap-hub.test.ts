@@ -103,7 +103,7 @@ describe('the hub of taps', () => {
     ]);
   });
 
-  it('begins with the next write when one was under way', () => {
+  it('begins with the next write if one was in progress', () => {
     const link = new Link(hub).established();
     link.midOutput = true;
     const { notified } = watch();

@@ -45,7 +45,7 @@ class Rig {
     return this.#toClient.length;
   }
 
-  /** Carries what waits, at most so many requests, to the client and its answers back. */
+  /** Carries up to this many pending requests to the client, and the answers back. */
   exchange(most = Number.POSITIVE_INFINITY): void {
     for (const bytes of this.#toClient.splice(0, most)) this.#reader.push(bytes);
     for (const bytes of this.#toDaemon.splice(0)) this.channel.handleBytes(bytes);

@@ -48,7 +48,7 @@ describe('free space', () => {
     );
   });
 
-  it('is broken by parts that are given back twice or were never taken', () => {
+  it('is broken by parts that are returned twice or were never taken', () => {
     const space = new FreeSpace(64);
     expect(space.take(16)).toBe(0);
     expect(space.take(16)).toBe(16);

@@ -10,7 +10,7 @@ import { RoceWorld } from '#test/support/roce-host';
 const SECOND = 1_000_000;
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
 
-/** How often a host with so many of them looks at all of them in a second. */
+/** How often per second a host with this many of them checks all of them. */
 function looks(count: number): number {
   const world = new RoceWorld(1);
   const { nic } = world.device(0);

@@ -134,7 +134,7 @@ describe('a directory that is slow to read', () => {
 describe('a directory of 200,000 names', () => {
   const COUNT = 200_000;
 
-  /** Turns of the event loop while `work` is under way. */
+  /** Turns of the event loop while `work` is in progress. */
   async function turnsDuring(work: Promise<unknown>): Promise<number> {
     let turns = 0;
     let over = false;

@@ -123,7 +123,7 @@ describe('a slow file system', () => {
     expect((await running).status).toBe(Nfs3Status.ok);
   });
 
-  it('carries a repeated call out once, though the first is under way', async () => {
+  it('carries a repeated call out once, even while the first is in progress', async () => {
     writeFileSync(rig.file('slow-file'), '');
     slow.slow = new Set(['unlink']);
     const first = rig.call('remove', place('slow-file'), { xid: 77 });

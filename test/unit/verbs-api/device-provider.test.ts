@@ -348,7 +348,7 @@ describe('DeviceProvider: connection ids', () => {
 });
 
 describe('DeviceProvider: lost device', () => {
-  it('fails waits with EIO, still polls what is there, and closes silently', async () => {
+  it('fails waits with EIO, still polls existing completions, and closes silently', async () => {
     const { device, provider, context, cq, cqRing, qp } = await setUp();
     const channel = await context.createCompChannel();
     const id = await provider.createId();

@@ -70,7 +70,7 @@ function datagramOf(
   return bytes.subarray(start);
 }
 
-/** Sends a datagram so many times before the event loop continues. */
+/** Sends a datagram this many times before the event loop continues. */
 function sendAtOnce(from: string, datagram: Uint8Array, times: number): void {
   const { fd } = openUdp(from, PORT, 65_536);
   const batch = new OutgoingBatch(1, datagram.length);

@@ -14,7 +14,7 @@ function terminate(payload: string): string {
   return compact(`4147 00000000 00000002 00000001 00000000 ${payload}`);
 }
 
-/** STag 0x11223344, TO 0x1000 to 0x1fff, is there; a receive of 64 bytes is posted. */
+/** STag 0x11223344, TO 0x1000 to 0x1fff, is registered; a receive of 64 bytes is posted. */
 function peerWithMemory(change = {}): LiteralPeer {
   const user = new ModelUser();
   user.register(0x11223344, 0x1000, 0x1000);

@@ -117,7 +117,7 @@ describe('Terminate', () => {
     expect(terminateErrorName(0, 1, 0x05)).toBe(undefined);
   });
 
-  it('layer 1 likewise [IANA-3.2-01, DDP-7.2-01, DDP-7.2-02, DDP-7.2-03, DDP-7.2-04, RDMAP-4.8-28]', () => {
+  it('layer 1 has these codes and no other [IANA-3.2-01, DDP-7.2-01, DDP-7.2-02, DDP-7.2-03, DDP-7.2-04, RDMAP-4.8-28]', () => {
     expect(triples(1)).toEqual('000 100 101 102 103 104 201 202 203 204 205 206'.split(' '));
     expect(terminateErrorName(1, 2, 0)).toBe(undefined);
   });
