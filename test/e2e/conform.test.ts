@@ -97,6 +97,11 @@ describe('a peer that breaks a rule does not conform:', () => {
       'its ICRC is wrong',
       ['corrupt-icrc', '--direction', 'out', '--opcode', 'read-request'],
     ],
+    [
+      'ROCE-ICRC-03',
+      'expected no answer',
+      ['duplicate', '--direction', 'out', '--opcode', 'acknowledge'],
+    ],
     ['ROCE-ACK-01', 'expected an ACK', ['nak', '--syndrome', 'remote-access']],
     [
       'ROCE-NAK-02',
