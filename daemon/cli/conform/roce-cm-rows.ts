@@ -56,7 +56,8 @@ export const CM_ROWS: readonly ConformRow<RocePeer>[] = [
     title: 'A repeated REQ is answered by the same REP: one connection, one queue pair',
     run: async ({ management, port }) => {
       const transaction = newTransaction();
-      const request = management.request(port, {});
+      // A response timeout of 69 s, so that the second REP is no repetition by the peer's timer.
+      const request = management.request(port, { localResponseTimeout: 24 });
       management.say('REQ', transaction, request);
       const first = await management.next('a REP', isFor(request.localCommId));
       demand(first.name === 'REP', `expected a REP, received a ${first.name}`);
@@ -98,8 +99,9 @@ export const CM_ROWS: readonly ConformRow<RocePeer>[] = [
       const connection = await peer.connect();
       const { localCommId, localQpn, remoteCommId } = connection.reply;
       const ids = { localCommId: remoteCommId, remoteCommId: localCommId, remoteQpn: localQpn };
+      const transaction = newTransaction();
       for (const what of ['a DREP', 'a second DREP']) {
-        management.say('DREQ', newTransaction(), ids);
+        management.say('DREQ', transaction, ids);
         await management.next(what, (message) => {
           return message.name === 'DREP' && message.fields.remoteCommId === remoteCommId;
         });
@@ -140,7 +142,10 @@ export const CM_ROWS: readonly ConformRow<RocePeer>[] = [
       });
       demand(answer.name === 'SIDR_REP', 'expected a SIDR REP');
       const { status } = answer.fields;
-      demand(status !== SidrStatus.valid, 'the answer names a queue pair');
+      demand(
+        status === SidrStatus.noService,
+        `expected status ${SidrStatus.noService}, received ${status}`,
+      );
     },
   },
   {
@@ -154,11 +159,10 @@ export const CM_ROWS: readonly ConformRow<RocePeer>[] = [
       management.say('REQ', newTransaction(), wrong, { qkey: 0x1111_1111 });
       const right = management.request(NO_SERVICE, {});
       management.say('REQ', newTransaction(), right);
-      const answer = await management.next('a REJ', ({ name, fields }) => {
-        return name === 'REJ' && fields.remoteCommId !== undefined;
+      const answer = await management.next('a REJ', (message) => {
+        return isFor(wrong.localCommId)(message) || isFor(right.localCommId)(message);
       });
-      const answered = answer.name === 'REJ' ? answer.fields.remoteCommId : undefined;
-      demand(answered === right.localCommId, 'the REQ with a wrong Q_Key was answered');
+      demand(isFor(right.localCommId)(answer), 'the REQ with a wrong Q_Key was answered');
     },
   },
 ];

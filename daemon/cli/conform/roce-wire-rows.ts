@@ -158,6 +158,7 @@ function made(
     title,
     run: async (peer) => {
       const arrived: Arrived[] = [];
+      const before = peer.link.malformed;
       const stop = peer.link.receive((each) => arrived.push(each));
       try {
         // Two bytes, which the peer must pad when it writes them.
@@ -165,7 +166,8 @@ function made(
       } finally {
         stop();
       }
-      demand(peer.link.malformed === 0, `${peer.link.malformed} packets of the peer are malformed`);
+      const malformed = peer.link.malformed - before;
+      demand(malformed === 0, `${malformed} packets of the peer are malformed`);
       for (const each of arrived) check(each);
     },
   };
