@@ -1,7 +1,16 @@
 /** `iwarpd conform`: our devices against the table, peers that break rules, and the command itself. */
 import { readFileSync } from 'node:fs';
+import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { fpduOf } from '#daemon/cli/conform/iwarp-connection';
+import { SINK, tagged } from '#daemon/cli/conform/iwarp-ping';
+import { RDMAPOpcode } from '#daemon/iwarp/wire/rdmap-header';
+import {
+  emitStartupFrame,
+  type StartupFrame,
+  startupFrameSizeBytes,
+} from '#daemon/iwarp/wire/startup-frame';
 import { CommandFolder, type Finished, runCommand } from '../support/cli-process.ts';
 import { documentedVerdicts, printedVerdicts } from '../support/conformance-table.ts';
 import { ownAddress } from '../support/own-address.ts';
@@ -153,6 +162,56 @@ describe('the results', () => {
     await folder.start(['wait', '--socket', socket()]).end();
     command.signal('SIGINT');
     expect((await command.end()).status).toBe(130);
+  });
+});
+
+describe('a peer that sends without end', () => {
+  const REPLY: StartupFrame = {
+    kind: 'reply',
+    markers: false,
+    crc: true,
+    rejected: false,
+    revision: 1,
+    enhanced: undefined,
+    privateData: new Uint8Array(0),
+  };
+  /** Segments of no bytes, which end no message. */
+  const segment = fpduOf(
+    tagged(RDMAPOpcode.readResponse, SINK.rkey, SINK.address, new Uint8Array(0), false),
+  );
+  const flood = Buffer.concat(Array.from({ length: 1000 }, () => segment));
+
+  function send(socket: Socket): void {
+    socket.on('error', () => socket.destroy());
+    socket.on('data', () => {});
+    const more = (): void => {
+      if (socket.write(flood)) setImmediate(more);
+    };
+    socket.on('drain', more);
+    more();
+  }
+
+  it('fails a row, before and after startup', async () => {
+    const reply = new Uint8Array(startupFrameSizeBytes(REPLY));
+    emitStartupFrame(REPLY, reply);
+    const server = createServer((socket) => {
+      socket.on('error', () => socket.destroy());
+      socket.once('data', () => {
+        socket.write(reply);
+        send(socket);
+      });
+    });
+    await new Promise<void>((resolve) => server.listen(Number(PORT), PEER, resolve));
+    try {
+      const ids = ['MPA-7.1.1-03', 'RDMAP-5.2.1-11', 'DDP-7.1-09'];
+      const { stdout, status } = await conform('--over', 'iwarp', '--only', ...ids);
+      expect(stdout).toMatch(/^FAIL +MPA-7\.1\.1-03/m);
+      expect(stdout).toMatch(/^FAIL +RDMAP-5\.2\.1-11 .*\n +.*the peer sends without end/m);
+      expect(stdout).toMatch(/^FAIL +DDP-7\.1-09/m);
+      expect(status).toBe(1);
+    } finally {
+      server.close();
+    }
   });
 });
 

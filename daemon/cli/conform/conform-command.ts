@@ -158,7 +158,7 @@ async function testWire(
     try {
       const memory = await offersMemory(peer);
       const chosen = rows.filter(({ id }) => only?.includes(id) ?? true);
-      for await (const result of runRows(chosen, peer, signal)) {
+      for await (const result of runRows(chosen, peer, signal, rowLimitMs(patience))) {
         results.push(result);
         if (given.json !== true) for (const line of resultLines(result)) output.line(line);
       }
@@ -187,6 +187,11 @@ function sourceOf({ from }: ConformArguments, address: string): string {
 }
 
 const LOOPBACK_SOURCE = '127.0.0.77';
+
+/** A row of patient steps is over by then, and one whose peer never stops sending is ended. */
+function rowLimitMs(patienceMs: number): number {
+  return Math.max(60_000, 40 * patienceMs);
+}
 
 /** Connects once. Throws `NoAnswer` if the peer does not accept. */
 async function offersMemory(peer: RocePeer | IwarpPeer): Promise<boolean> {

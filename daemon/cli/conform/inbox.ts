@@ -1,14 +1,15 @@
 /** Messages of a peer that arrived and were not taken yet. */
 import { Deviation } from './row.ts';
 
-/** Most items kept: a peer that floods the tester has the oldest dropped. */
-const ITEMS_MAX = 4096;
+/** Most items in all. No exchange of a row has as many, so a peer that sends more floods the tester. */
+const ITEMS_MAX = 2048;
 
 /** See the module's comment. */
 export class Inbox<T> {
   readonly #items: T[] = [];
   readonly #patienceMs: number;
   readonly #describe: ((item: T) => string) | undefined;
+  #count = 0;
   #wake: (() => void) | undefined;
 
   /** Waits at most `patienceMs` for an item. */
@@ -18,8 +19,8 @@ export class Inbox<T> {
   }
 
   push(item: T): void {
-    if (this.#items.length === ITEMS_MAX) this.#items.shift();
-    this.#items.push(item);
+    this.#count += 1;
+    if (this.#count <= ITEMS_MAX) this.#items.push(item);
     this.#wake?.();
   }
 
@@ -35,6 +36,9 @@ export class Inbox<T> {
       for (let item = this.#items.shift(); item !== undefined; item = this.#items.shift()) {
         if (wanted(item)) return item;
         dropped.push(item);
+      }
+      if (this.#count > ITEMS_MAX) {
+        throw new Deviation(`expected ${what}, but the peer sends without end`);
       }
       const left = deadline - performance.now();
       if (left <= 0) throw new Deviation(`expected ${what}, received ${this.#list(dropped)}`);

@@ -1,5 +1,6 @@
 /** A connection of the tester to an iWARP peer over TCP, driven FPDU by FPDU. */
 import { connect, type Socket } from 'node:net';
+import { VerbsError } from '#contract/verbs/errors';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import {
   DDPControl,
@@ -26,6 +27,8 @@ import { Inbox } from './inbox.ts';
 import { type Offer, parseOffer } from './offer.ts';
 import { Deviation, demand } from './row.ts';
 
+/** Bytes kept before startup is over: enough for a Reply, and for FPDUs that come too early. */
+const EARLY_MAX_BYTES = 65_536;
 /** Reads that the tester offers and asks for. */
 const DEPTH = 4;
 
@@ -72,6 +75,7 @@ export class IwarpConnection {
   #started = false;
   #ended = false;
   #reply: StartupFrame | undefined;
+  #errorCode: string | undefined;
   #sent = 0;
   #reads = 0;
 
@@ -82,12 +86,15 @@ export class IwarpConnection {
     this.#bytes = new Inbox(patienceMs);
     socket.setNoDelay(true);
     socket.on('data', (bytes) => this.#take(bytes));
-    socket.on('error', () => this.#end());
+    socket.on('error', (error: NodeJS.ErrnoException) => {
+      this.#errorCode = error.code;
+      this.#end();
+    });
     socket.on('close', () => this.#end());
     socket.on('end', () => this.#end());
   }
 
-  /** Connects by TCP. Throws `Deviation` if nothing listens. */
+  /** Connects by TCP. Throws `Deviation` if nothing listens, `VerbsError` EADDRNOTAVAIL for a foreign `from`. */
   static async dial(
     {
       from,
@@ -105,6 +112,10 @@ export class IwarpConnection {
       socket.once('close', () => resolve(false));
     });
     clearTimeout(timer);
+    if (connection.#errorCode === 'EADDRNOTAVAIL' && from !== undefined) {
+      const text = `this host has no address ${from}; give one of its own (--from)`;
+      throw new VerbsError('EADDRNOTAVAIL', text);
+    }
     if (!connected) throw new Deviation(`${to} port ${port} does not accept TCP connections`);
     return connection;
   }
@@ -118,6 +129,7 @@ export class IwarpConnection {
     this.#started = true;
     this.#reply = reply;
     this.#cut();
+    this.#socket.resume();
     return reply;
   }
 
@@ -220,6 +232,7 @@ export class IwarpConnection {
     this.#buffer = Buffer.concat([this.#buffer, bytes]);
     this.#bytes.push('bytes');
     if (this.#started) this.#cut();
+    else if (this.#buffer.length > EARLY_MAX_BYTES) this.#socket.pause();
   }
 
   #cut(): void {

@@ -8,16 +8,17 @@ interface Resettable {
   reset(): Promise<void>;
 }
 
-/** Yields the result of each row. Rethrows what is neither a deviation nor an error of the tester's system. */
+/** Yields the result of each row, which fails if it takes longer than `limitMs`. Throws when `signal` fires. Rethrows what is neither a deviation nor an error of the tester's system. */
 export async function* runRows<Peer extends Resettable>(
   rows: readonly ConformRow<Peer>[],
   peer: Peer,
   signal: AbortSignal,
+  limitMs: number,
 ): AsyncGenerator<RowResult> {
   for (const row of rows) {
     signal.throwIfAborted();
     const startedMs = performance.now();
-    const [verdict, detail] = await judge(row, peer);
+    const [verdict, detail] = await judge(within(row.run(peer), signal, limitMs));
     await peer.reset();
     const seconds = (performance.now() - startedMs) / 1000;
     const { id, area, level, source, title } = row;
@@ -25,17 +26,31 @@ export async function* runRows<Peer extends Resettable>(
   }
 }
 
-async function judge<Peer>(
-  row: ConformRow<Peer>,
-  peer: Peer,
-): Promise<readonly [Verdict, string | undefined]> {
+async function judge(run: Promise<void>): Promise<readonly [Verdict, string | undefined]> {
   try {
-    await row.run(peer);
+    await run;
     return ['pass', undefined];
   } catch (error) {
     if (error instanceof Deviation) return ['fail', error.message];
     if (error instanceof NotApplicable) return ['skip', error.message];
     if (isVerbsError(error)) return ['error', error.message];
     throw error;
+  }
+}
+
+/** Rejects when `signal` fires or the time is over. The exchange ends when its connections are reset. */
+async function within(run: Promise<void>, signal: AbortSignal, limitMs: number): Promise<void> {
+  const over = new AbortController();
+  const ended = AbortSignal.any([over.signal, signal]);
+  const timer = setTimeout(() => {
+    over.abort(new Deviation(`the exchange is not over after ${limitMs / 1000} s`));
+  }, limitMs);
+  const interrupted = new Promise<never>((_, reject) => {
+    ended.addEventListener('abort', () => reject(ended.reason));
+  });
+  try {
+    await Promise.race([run, interrupted]);
+  } finally {
+    clearTimeout(timer);
   }
 }
