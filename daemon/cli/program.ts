@@ -287,7 +287,7 @@ function addConform(program: Command, { output, signal }: CommandContext): void 
     .option('-p, --port <PORT>', "port of the service (default: 7174, as rping's)", parsePort)
     .option(
       '--address <ADDRESS>',
-      'with --serve: address to listen on (default: every address)',
+      'with --serve: address to listen on (default: every IPv4 address)',
       parseAddress,
     )
     .option('--native', 'with --serve: use a real device through rdma-core instead of a daemon')

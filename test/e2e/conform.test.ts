@@ -227,6 +227,11 @@ describe('an error', () => {
       ['--peer', '127.0.0.1', '--only', 'X-1'],
       "no row has the id 'X-1'; `iwarpd conform --list` shows all",
     ],
+    [
+      ['--peer', '127.0.0.1', '--over', 'iwarp', '--only', 'ROCE-ACK-01'],
+      '--only names no row of --over iwarp',
+    ],
+    [['--peer', '127.0.0.1', '--from', '::1'], 'must both be IPv4 addresses, or both IPv6'],
     [['--peer', 'nowhere'], 'must be an IPv4 or IPv6 address'],
   ])('%j', async (words, text) => {
     const { stderr, status } = await runCommand(['conform', ...words]);
@@ -254,7 +259,7 @@ describe('an error', () => {
       await folder.daemon(socket(), ['--device', `iwarp0=${PEER}`]);
       const target = folder.start(['conform', '--serve', '-p', PORT, '--socket', socket()]);
       await target.until(/ready/);
-      const { stdout, stderr, status } = await conform('--only', 'MPA-4.4-09');
+      const { stdout, stderr, status } = await conform('--only', 'MPA-4.4-09', 'ROCE-ACK-01');
       expect(stdout).toMatch(/^iWARP at .*: 1 passed, 0 failed, 0 skipped\n$/m);
       expect(stderr).toMatch(/^not tested: no RoCEv2 \(.*\)\n$/);
       expect(status).toBe(0);

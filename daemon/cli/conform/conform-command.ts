@@ -1,5 +1,6 @@
 /** `iwarpd conform`: tests the wire of a peer, or serves a tester. */
 import { writeFileSync } from 'node:fs';
+import { isIPv6 } from 'node:net';
 import type { Provider } from '#contract/verbs/provider';
 import { CommandFailure, fileFailureText, usageFailure } from '#daemon/console/failure';
 import type { Output } from '#daemon/console/output';
@@ -89,6 +90,21 @@ function checkArguments(given: ConformArguments): void {
   if (unknown !== undefined) {
     throw usageFailure(`no row has the id '${unknown}'; \`iwarpd conform --list\` shows all`);
   }
+  if (!isChosen('roce', given) && !isChosen('iwarp', given)) {
+    throw usageFailure(`--only names no row of --over ${given.over}`);
+  }
+  if (given.from === undefined || given.peer === undefined) return;
+  if (isIPv6(given.from) !== isIPv6(given.peer)) {
+    throw usageFailure('--from and --peer must both be IPv4 addresses, or both IPv6');
+  }
+}
+
+/** True if rows of this wire are to run. */
+function isChosen(wire: 'roce' | 'iwarp', { over, only }: ConformArguments): boolean {
+  const rows: readonly ConformRow<never>[] = wire === 'roce' ? ROCE_ROWS : IWARP_ROWS;
+  return (
+    (over ?? wire) === wire && (only === undefined || rows.some(({ id }) => only.includes(id)))
+  );
 }
 
 function listLine({ id, level, source, title, needs }: ConformRow<never>): string {
@@ -111,10 +127,12 @@ async function test(
   output: Output,
   signal: AbortSignal,
 ): Promise<void> {
+  // Now, too: a wrong name costs no test.
+  if (given.junit !== undefined) writeJunit(given.junit, '');
   const reports: WireReport[] = [];
   const silent: string[] = [];
   for (const wire of ['roce', 'iwarp'] as const) {
-    if ((given.over ?? wire) !== wire) continue;
+    if (!isChosen(wire, given)) continue;
     try {
       reports.push(await testWire(wire, given, address, port, output, signal));
     } catch (error) {
@@ -183,7 +201,11 @@ function sourceOf({ from }: ConformArguments, address: string): string {
   if (from !== undefined) return from;
   if (address.startsWith('127.'))
     return address === LOOPBACK_SOURCE ? '127.0.0.1' : LOOPBACK_SOURCE;
-  return routeSource(address, undefined);
+  const source = routeSource(address, undefined);
+  if (source !== address) return source;
+  throw new CommandFailure(
+    `${address} is an address of this host: test it from another one of this host (--from)`,
+  );
 }
 
 const LOOPBACK_SOURCE = '127.0.0.77';
