@@ -30,7 +30,7 @@ function childrenOf(pid: number): number[] {
   return pids.filter((child) => processOf(child)?.parent === pid);
 }
 
-/** Those of `pids` that still run; a zombie, which waits to be looked at, does not. */
+/** Those of `pids` that are still running; zombies do not count. */
 function stillRunning(pids: readonly number[]): number[] {
   return pids.filter((pid) => (processOf(pid)?.state ?? 'Z') !== 'Z');
 }
@@ -46,7 +46,7 @@ async function startLongBench(): Promise<{ bench: RunningCommand; children: read
 }
 
 describe('iwarpd bench', () => {
-  it('measures on daemons of its own, whose files it removes', async () => {
+  it('measures on its own daemons, and removes their files', async () => {
     const words = ['bench', '--rounds', '1', '--json', '--only', 'write-64k', 'messages'];
     const finished = await runCommand([...words, 'ping-pong-embedded'], { TMPDIR: folder.path });
     expect(finished.status).toBe(0);
@@ -91,7 +91,7 @@ describe('iwarpd bench', () => {
     expect(JSON.parse(readFileSync(file, 'utf8')).results).toHaveLength(1);
   });
 
-  it('ends its processes and removes its files at Ctrl-C', async () => {
+  it('ends its processes and removes its files on Ctrl-C', async () => {
     const { bench, children } = await startLongBench();
     bench.signal('SIGINT');
     expect(await bench.end()).toMatchObject({ status: 130, stdout: '' });

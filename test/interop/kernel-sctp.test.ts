@@ -1,8 +1,8 @@
 /**
- * The kernel's SCTP as the transport of devices, in a guest, whose kernel has it: the transport alone, unmodified
+ * The kernel's SCTP as the transport of devices, in a guest whose kernel supports it: the transport alone, unmodified
  * programs on devices, devices of libusrsctp as their peers, and the compliance suite's connections and transfers.
  *
- * If the guest does not boot, all of it is skipped, with the reason.
+ * If the guest does not boot, all tests are skipped, with the reason.
  */
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
@@ -23,7 +23,7 @@ import {
 
 const TEST_MS = 400_000;
 const SUITE_MS = 600_000;
-/** Tests of the compliance suite that connect or transfer, at least. */
+/** Minimum number of tests of the compliance suite that connect or transfer. */
 const PASSED_MIN = 50;
 
 /** The output of `kernel-sctp-ends.js`. */
@@ -77,7 +77,7 @@ patiently() { for i in $(seq 30); do "$@" && return; sleep 1; done; return 1; }
 trap 'kill $(jobs -p)' EXIT
 `;
 
-/** Lines that leave what `on` needs of these daemons. */
+/** Script lines that store the environments of these daemons for `on`. */
 async function environments(...sockets: readonly string[]): Promise<string> {
   const line = async (socket: string) =>
     `echo ${shellWord(await daemonEnvironment(socket))} >${socket}.env`;
@@ -155,7 +155,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
         wait $server || exit
         cat /proc/net/sctp/snmp`);
       expect(output).toMatch(/^ *65536 +100 +\d/m);
-      // It was the kernel's SCTP.
+      // Proves that the kernel's SCTP was used.
       expect(Number(/SctpActiveEstabs\s+(\d+)/.exec(output)?.[1])).toBeGreaterThanOrEqual(3);
       const { stdout, stderr } = await runCommand(['decode', made]);
       expect(stdout + stderr).toMatch(/\d+ SCTP packets, 0 errors/);
@@ -177,7 +177,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
         expect(stdout).toMatch(new RegExp(`127.0.0.[23]:\\d+ +SCTP ${chunk}\\n`));
         expect(stdout).toMatch(new RegExp(`\\[fd00::[23]\\]:\\d+ +SCTP ${chunk}\\n`));
       }
-      // The guest is slow, so SCTP sends some again.
+      // The guest is slow, so SCTP retransmits some.
       expect(sent((await runCommand(['decode', real])).stdout)).toEqual(found);
       const fields = [
         'sctp.checksum.status',
@@ -201,7 +201,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
       ]);
       const rows = dissected.trimEnd().split('\n');
       expect(rows.length).toBeGreaterThanOrEqual(found.size);
-      // Right checksums, of IPv4 too, and nothing else.
+      // Correct checksums, including IPv4's, and nothing else.
       expect(rows.filter((row) => row !== '1;;;1' && row !== '1;;;')).toEqual([]);
     },
     patience(TEST_MS),

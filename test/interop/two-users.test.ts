@@ -1,6 +1,6 @@
 /**
- * Two users of one machine, each with processes: what neither can get from the other, by sockets in
- * shared places, foreign daemons, HTTP, links in /tmp, memory, and reused pids.
+ * Two users of one machine: neither gains access to the other's data through sockets in shared
+ * directories, foreign daemons, HTTP, links in /tmp, memory, or reused pids.
  */
 import { spawn, spawnSync } from 'node:child_process';
 import {
@@ -71,7 +71,7 @@ function withOptions(words: readonly string[], options: readonly string[]): stri
   return at < 0 ? [...words, ...options] : [...words.slice(0, at), ...options, ...words.slice(at)];
 }
 
-/** A directory of mode 0700 that a user has. */
+/** Creates a directory of mode 0700 that belongs to a user. */
 function directoryOf(uid: number, name: string): string {
   const path = users.path(name);
   mkdirSync(path, { mode: 0o700 });
@@ -124,7 +124,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
       expect(trap.stdout).not.toContain('sent');
     });
 
-    it('makes a program with the preload library step aside, before it sends a byte', async () => {
+    it('makes the preload library refuse, before it sends a byte', async () => {
       const shim = users.preload;
       const script = `LD_PRELOAD=${shim} sh -c ': </dev/infiniband/rdma_cm' 2>&1 | cat`;
       const { stdout } = await users.start(ALICE, ['sh', '-c', script]).end();
@@ -192,7 +192,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
       }
     });
 
-    it('that serves its own user only is out of reach, whatever is allowed', async () => {
+    it('that serves only its own user refuses others, whatever daemons they allow', async () => {
       const folder = directoryOf(EVE, 'eve');
       const socket = `${folder}/s`;
       await users.daemon(EVE, ['--socket', socket]);
@@ -205,7 +205,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
       expect(opened.stderr).toContain(`user ${ALICE} may not use the daemon of user ${EVE}`);
     });
 
-    it('of root is trusted, and root trusts no other', async () => {
+    it('of root is trusted, but root trusts no other', async () => {
       const socket = await openDaemon(0);
       const plain = await users.iwarpd(ALICE, ['status', '--socket', socket]).end();
       expect(plain).toMatchObject({ status: 0, stderr: '' });
@@ -216,7 +216,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
   });
 
   describe('a daemon that serves everyone', () => {
-    it('shows keys, addresses, traces and captures to its own user alone', async () => {
+    it('shows keys, addresses, traces and captures only to its own user', async () => {
       const socket = await openDaemon(ALICE);
       const trust = { IWARPD_ALLOW_DAEMON_UID: String(ALICE) };
       const holder = users.program(ALICE, ['holder', socket]);
@@ -283,7 +283,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
     });
 
     it.runIf(firstUnprivilegedPort() > 0)(
-      'and runs as root gives no other user its ports and Q_Keys',
+      'and runs as root refuses privileged ports and Q_Keys to other users',
       async () => {
         const socket = await openDaemon(0, ['--device', 'r=roce:127.0.0.3']);
         const port = String(firstUnprivilegedPort() - 1);
@@ -303,7 +303,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
     );
 
     it.runIf(firstUnprivilegedPort() > 0 && noPrograms === '')(
-      `and runs as root gives its ports to no unmodified program of another user${noPrograms}`,
+      `and runs as root refuses privileged ports to unmodified programs of other users${noPrograms}`,
       async () => {
         const socket = await openDaemon(0, ['--device', 'r=roce:127.0.0.3']);
         const variables = { IWARPD_SOCKET: socket, LD_PRELOAD: users.preload };
@@ -319,7 +319,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
       },
     );
 
-    it("reaches a stranger's memory by its agent alone", async () => {
+    it("reaches another user's memory only by its agent", async () => {
       const socket = await openDaemon(ALICE);
       const trust = { IWARPD_ALLOW_DAEMON_UID: String(ALICE) };
       await users.program(EVE, ['holder', socket], trust).until(/tier agent/);
@@ -370,7 +370,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
       ['.http-token', 'file'],
       ['.http-token.new', 'file'],
       ['.sysfs', 'directory'],
-    ])('%s leads nowhere', async (suffix, kind) => {
+    ])('%s is not followed', async (suffix, kind) => {
       const precious = directoryOf(ALICE, 'precious');
       const victim = kind === 'file' ? `${precious}/victim` : precious;
       writeFileSync(`${precious}/victim`, 'precious');
@@ -523,7 +523,7 @@ describe.runIf(obstacle === '' && noCompiler === '')(
   },
 );
 
-/** A process of a user with this very pid, once it is free. Another may take the number first: again. */
+/** Starts a process of a user with this pid, once it is free. Retries if another process takes it first. */
 async function processWithPid(pid: number, uid: number) {
   return await until(`pid ${pid}`, () => {
     writeFileSync('/proc/sys/kernel/ns_last_pid', String(pid - 1));

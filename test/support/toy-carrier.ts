@@ -1,6 +1,6 @@
 /**
- * A lower layer of its own, as another package would add it: MPA over TCP with every byte inverted. Import it
- * before what reads the kinds of devices.
+ * A lower layer such as another package might add: MPA over TCP with every byte inverted. Import it before
+ * modules that read the kinds of devices.
  */
 import type { Delivery, Transmit } from '#base/transmit';
 import { type DeviceLowerLayer, LOWER_LAYERS } from '#contract/verbs/attributes';
@@ -11,7 +11,7 @@ import type { LinkPort, Network } from '#daemon/host/links/network';
 import type { CarrierModule, CarrierOptions } from '#daemon/host/stream-carrier';
 import { TcpCarrier } from '#daemon/host/tcp-carrier';
 
-/** Its name; the type lists those of the product. */
+/** Its name, which is not in the product's type. */
 export const TOY = 'toy' as DeviceLowerLayer;
 
 function inverted(bytes: Uint8Array): Uint8Array {

@@ -12,7 +12,7 @@ const SUBJECT_MAX = 60;
 /** One area or several, a verb, and its object. */
 const FORM = /^[a-z0-9][\w./-]*(?:, [a-z0-9][\w./-]*)*: ([a-z][a-z-]*) \S.*[^.]$/;
 const RELEASE = /^release: \d+\.\d+\.\d+$/;
-/** First words that are no imperative: other forms of a verb, articles, pronouns and the like. */
+/** First words that are not imperatives: other forms of a verb, articles, pronouns and the like. */
 const NO_IMPERATIVE =
   /(?<!e|^emb|^sh|^w)ed$|(?<!^br|^cl|^fl|^p|^r|^spr|^str|^sw)ing$|(?<!s|cu|i)s$|^(?:an?|the|all|each|every|no|not|some|that|this|what|when|it|more|less|new)$/;
 
@@ -25,7 +25,7 @@ function mistakeIn(subject: string): string | undefined {
   return NO_IMPERATIVE.test(verb) ? `"${verb}" is no imperative` : undefined;
 }
 
-/** Subjects since the base, or why they cannot be read: a tarball, a shallow clone, no git. */
+/** Subjects since the base, or the reason why they cannot be read: a tarball, a shallow clone, no git. */
 function readSubjects(): string[] | string {
   const git = (...words: string[]) =>
     spawnSync('git', ['-C', ROOT, ...words], {

@@ -1,4 +1,4 @@
-/** `daemon/PEER-TIMES.md` against the constants that it names, and the constants against it. */
+/** Compares `daemon/PEER-TIMES.md` with the constants in the sources, in both directions. */
 import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -8,7 +8,7 @@ import { readSource } from './source-graph.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const PAGE = 'daemon/PEER-TIMES.md';
-/** Where what peers decide is waited for. */
+/** Folders whose code waits for peers. */
 const FOLDERS = [
   'daemon/roce/cm',
   'daemon/roce/transport',
@@ -27,7 +27,7 @@ const FOLDERS = [
   'verbs-api/rpcrdma/core',
   'verbs-api/nfs/tcp',
 ];
-/** Times in these folders that no peer decides, with their meaning. */
+/** Times in these folders for which a peer cannot keep us waiting, with their meaning. */
 const OWN: Readonly<Record<string, string>> = {
   'daemon/roce/cm/cm-times.ts: UNIT_MICROS': 'a unit',
   'daemon/roce/wire/syndrome.ts: TIMEOUT_UNIT_MICROS': 'a unit',
@@ -90,7 +90,7 @@ function secondsOf(name: string, source: string): number {
   const number = Number(declared.match(/[\d_.]+/)?.[0].replaceAll('_', ''));
   if (/_?micros$/i.test(name)) return number / 1e6;
   if (/_?ms$/i.test(name)) return number / 1000;
-  // An exponent, as it travels.
+  // An exponent, as on the wire.
   return exponentMicros(number) / 1e6;
 }
 
@@ -106,7 +106,7 @@ describe('the table of times that peers can keep us waiting', () => {
     const wires = new Set(rows().flatMap(({ wire }) => wire.split(', ')));
     expect([...wires].sort()).toEqual(['NFS', 'RPC', 'RoCE', 'SCTP', 'TCP', 'all', 'real NICs']);
     const lines = readSource(PAGE).split('\n');
-    // The head of the table has no constant.
+    // The header of the table has no constant.
     expect(rows()).toHaveLength(lines.filter((line) => /^\| [^-]/.test(line)).length - 1);
   });
 

@@ -20,8 +20,8 @@ export interface InjectedFault {
  * `DaemonControl`, or an embedded provider. Before it calls `body`, rejects with `VerbsError` if no
  * daemon is running, or with EINVAL, which names the wrong field of `spec`.
  *
- * It is no error if the fault has been removed by then (`reset`, another remover, the daemon's own
- * end).
+ * It is not an error if the fault no longer exists then, because of a `reset`, another removal, or the end
+ * of the daemon.
  */
 export async function withFault<T>(
   spec: FaultSpec,

@@ -18,7 +18,7 @@ export interface JunitRun {
   readonly stderr: string;
 }
 
-/** Longer names of test cases fit no table. */
+/** Longer names of test cases do not fit a table. */
 const NAME_MAX_CHARACTERS = 300;
 
 /** The document: well-formed, whatever the names and output of programs contain. */

@@ -3,7 +3,7 @@ import type { Readable, Writable } from 'node:stream';
 
 /** Enough to see why a test failed; a CI system refuses much larger files. */
 const KEPT_BYTES = 64 * 1024;
-/** Time for output after the program's end: a process that it left may hold the pipe. */
+/** Time for output after the program's end: a process that it left behind may hold the pipe open. */
 const LATE_MS = 1_000;
 
 export class OutputTail {

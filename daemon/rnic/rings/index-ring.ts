@@ -143,8 +143,8 @@ export class IndexRing implements WorkRing {
   }
 
   /**
-   * For a new ring: fills its first slots with `count` elements and counts them as taken, since an
-   * older ring holds them. They must fit.
+   * For a new ring: skips `count` slots, whose elements are still in an older ring, as if they had been
+   * taken. They must fit.
    */
   startAfter(count: number): void {
     this.#head = count;
@@ -230,8 +230,8 @@ export class IndexProducer {
 
   /**
    * Accepts the consumer index. librxe before rdma-core 55 advances it once too often after
-   * `ibv_next_poll`, so that it passes the producer and the ring looks full for good. The client then
-   * continues at its own index: so does the ring, empty.
+   * `ibv_next_poll`: it passes the producer, and the ring would look full forever. The client then
+   * continues at its own index, so the ring does the same, and is empty.
    */
   #follow(): void {
     const consumer = Atomics.load(this.#words, CONSUMER) & this.#mask;

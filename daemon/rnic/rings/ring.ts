@@ -41,12 +41,12 @@ export interface WorkRing {
   readonly memory: Uint8Array;
   /** Advances to the next element. Rings with flags return this one to the client. */
   release(): void;
-  /** Forgets what is posted, without completions. */
+  /** Discards posted elements, without completions. */
   clear(): void;
   /**
-   * Releases the posted elements and gives them back; all elements released before must have been given
-   * back. Returns how many: at most `TURN_ELEMENTS_MAX` where each takes a step. For rings of one queue
-   * pair.
+   * Releases the posted elements and returns them to the client; all elements released before must have
+   * been returned. Returns their number, at most `TURN_ELEMENTS_MAX` if each takes a step. For rings of one
+   * queue pair.
    */
   skip?(): number;
   /** SGEs that an element holds, when they start at `offset` in it. */
@@ -67,7 +67,7 @@ interface BufferViews {
   readonly view: DataView;
 }
 
-/** Shared by the rings of a buffer: views of its own would cost a ring 350 bytes. */
+/** Shared by the rings of a buffer: separate views would cost each ring 350 bytes. */
 const VIEWS = new WeakMap<ArrayBufferLike, BufferViews>();
 
 function viewsOf(buffer: ArrayBufferLike): BufferViews {
@@ -137,7 +137,7 @@ export class ElementRing implements WorkRing {
     this.position = this.#start + (this.#head & this.#mask) * this.#elementBytes;
   }
 
-  /** Does nothing: `release` gives elements back. */
+  /** Does nothing: `release` returns elements. */
   giveBack(): void {}
 
   clear(): void {

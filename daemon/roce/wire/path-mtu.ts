@@ -9,8 +9,8 @@
 export const PATH_MTU_MAX_BYTES = 4096;
 
 /**
- * Bytes of an IP packet besides the payload, as rxe counts them. More than any packet has, but both ends of a
- * path must agree.
+ * Bytes of headers in an IP packet, as rxe counts them. No packet has that many, but both ends of a path must
+ * agree.
  */
 export const IP_HEADERS_BYTES = 80;
 

@@ -13,7 +13,7 @@ export const BASE_IMAGE = 'localhost/iwarpd-base';
 const IMPORT_TIMEOUT_MS = 120_000;
 const BUILD_TIMEOUT_MS = 400_000;
 
-/** Makes the base image: what `$IWARPD_NODE_IMAGE` names is pulled; else it is made here. */
+/** Pulls the base image that `$IWARPD_NODE_IMAGE` names, or else builds one. */
 export async function makeBaseImage(podman: Podman): Promise<void> {
   const { world } = podman;
   const pulled = process.env['IWARPD_NODE_IMAGE'];
@@ -31,7 +31,7 @@ export async function makeBaseImage(podman: Podman): Promise<void> {
   await Promise.all([rm(archive), rm(root, { recursive: true })]);
 }
 
-/** Options by which a build or a container reaches npm's registry as this machine does. */
+/** Options with which a build or a container uses npm's registry like this machine. */
 export async function registryVolumes(podman: Podman): Promise<string[]> {
   const { certificates, npmrc } = await registryAccess(podman.world);
   return [`${certificates}:${CERTIFICATES}:ro`, `${npmrc}:/root/.npmrc:ro`].flatMap((volume) => [
@@ -45,7 +45,7 @@ export async function buildImage(podman: Podman): Promise<void> {
   const root = repositoryRoot();
   const words = [
     ...['build', '--isolation', 'chroot', '--network', 'host', '--layers=false'],
-    // Of the two formats, only docker's knows HEALTHCHECK.
+    // Docker's image format supports HEALTHCHECK; the default one does not.
     ...['--format', 'docker', '--build-arg', `NODE_IMAGE=${BASE_IMAGE}`],
     ...(await registryVolumes(podman)),
     ...['--tag', IMAGE, '--file', join(root, 'docker/Dockerfile'), root],

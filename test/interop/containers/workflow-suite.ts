@@ -1,4 +1,4 @@
-/** The steps of `docker/github-actions.yaml` that a shell runs, in the order they are in. */
+/** Runs the shell steps of `docker/github-actions.yaml`, in order. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, describe, expect, it } from 'vitest';
@@ -12,7 +12,7 @@ import type { Outcome } from './world.ts';
 const RUNNER = 'runner';
 const STEP_TIMEOUT_MS = 240_000;
 const WORKSPACE = '/home/runner/work/project/project';
-/** Where the step that fetches iwarpd finds it. */
+/** The repository for the step that fetches iwarpd. */
 const REPOSITORY = 'file:///srv/iwarpd';
 
 const { uses, runs } = readWorkflow(join(repositoryRoot(), 'docker/github-actions.yaml'), {
@@ -20,7 +20,7 @@ const { uses, runs } = readWorkflow(join(repositoryRoot(), 'docker/github-action
   IWARPD_REVISION: 'HEAD',
 });
 
-/** Programs of GitHub's machine that Debian's smallest system lacks. */
+/** Programs of GitHub's machine that a minimal Debian lacks. */
 const BROUGHT = 'git make gcc g++ libc6-dev python3 sudo';
 
 /** A user's project: a check that passes on an RNIC and fails without one. */
@@ -44,7 +44,7 @@ sudo -u runner sh -ec 'cd /srv/iwarpd && git init -q && git add -A &&
   git -c user.name=x -c user.email=x@example.org commit -q -m checkout'
 `;
 
-/** Starts a plain Debian with what GitHub's machine has, the checkout to clone, and a project. */
+/** Starts a minimal Debian with the programs of GitHub's machine, the checkout to clone, and a project. */
 export async function startRunner(podman: Podman): Promise<void> {
   const { world } = podman;
   const checkout = world.file('checkout');
@@ -64,7 +64,7 @@ export async function startRunner(podman: Podman): Promise<void> {
 /** Declares the tests; `given` returns the podman where the runner has been started. */
 export function workflowSuite(given: () => Podman): void {
   describe('github-actions.yaml', () => {
-    /** Runs a script as the runner does: by bash, in the workspace, and it fails with any command. */
+    /** Runs a script as the runner does: by bash, in the workspace, until a command fails. */
     function take(script: string, env: Readonly<Record<string, string>> = {}): Promise<Outcome> {
       const flags = Object.entries(env).map(([name, value]) => `--env=${name}=${value}`);
       const user = ['--user', 'runner', '--workdir', WORKSPACE, '--env=HOME=/home/runner'];

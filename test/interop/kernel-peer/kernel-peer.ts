@@ -35,7 +35,7 @@ export const HOST_ADDRESS = '10.0.2.2';
 interface GuestOptions {
   /** TCP ports of the guest to reach from the host, see `Guest.forwarded`. */
   readonly forwards?: readonly number[];
-  /** siw's choices from the start. */
+  /** siw's initial parameters. */
   readonly siw?: SiwParameters;
   /** A directory of the host that the guest may write to, at the same path. */
   readonly share?: string;
@@ -65,7 +65,7 @@ interface Waiter {
   readonly reject: (error: Error) => void;
 }
 
-/** A script running, or having run, in a guest. */
+/** A running or finished script in a guest. */
 export class GuestProcess {
   /** All lines printed so far, stdout and stderr as one. */
   output = '';
@@ -88,7 +88,7 @@ export class GuestProcess {
     this.exit.catch(() => undefined);
   }
 
-  /** Resolves with the first match in the output, old or new; rejects once it is impossible. */
+  /** Resolves with the first match in past or future output; rejects once none can follow. */
   waitFor(pattern: RegExp, timeoutMs = patience(PROGRAM_MS)): Promise<RegExpExecArray> {
     return new Promise((resolve, reject) => {
       const match = pattern.exec(this.output);
@@ -115,7 +115,7 @@ export class GuestProcess {
     this.#kill();
   }
 
-  /** For the guest alone: a line of output. */
+  /** Called only by the guest: a line of output. */
   handleLine(line: string): void {
     this.output += `${line}\n`;
     for (const waiter of [...this.#waiters]) {
@@ -124,14 +124,14 @@ export class GuestProcess {
     }
   }
 
-  /** For the guest alone: the script has ended. */
+  /** Called only by the guest: the script has ended. */
   handleExit(status: number): void {
     this.#ended = `it ended with status ${status}`;
     this.#settleExit?.resolve(status);
     this.#rejectWaiters(this.#ended);
   }
 
-  /** For the guest alone: the guest has gone. */
+  /** Called only by the guest: it has ended. */
   handleLoss(reason: string): void {
     if (this.#ended !== undefined) return;
     this.#ended = reason;
@@ -193,8 +193,8 @@ export class Guest implements AsyncDisposable {
   }
 
   /**
-   * Boots a guest when it is its turn, see `guest-slot.ts`, and resolves when it takes scripts;
-   * `prepareKernelPeer` first, or it does so.
+   * Boots a guest when it is its turn, see `guest-slot.ts`, and resolves when it accepts scripts. Calls
+   * `prepareKernelPeer` unless that was done.
    */
   static async start(options: GuestOptions = {}): Promise<Guest> {
     const image = await prepareKernelPeer();
@@ -230,7 +230,7 @@ export class Guest implements AsyncDisposable {
     await writeFile(join(job, 'job'), lines.join(''));
 
     const parameters = qemuParameters(image, job, forwarded, options);
-    // Should this process die without stopping it, QEMU dies too.
+    // If this process dies without stopping QEMU, QEMU ends, too.
     const setpriv = ['--pdeathsig', 'KILL', ...firstOnItsProcessor(), 'qemu-system-x86_64'];
     const qemu = spawn('setpriv', [...setpriv, ...parameters], { stdio: ['pipe', 'pipe', 'pipe'] });
     const guest = new Guest(qemu, job, slot, forwarded);
@@ -277,7 +277,7 @@ export class Guest implements AsyncDisposable {
     return output;
   }
 
-  /** Changes siw's choices for the connections made from now on. */
+  /** Changes siw's parameters for new connections. */
   async setSiw(parameters: SiwParameters): Promise<void> {
     await this.succeed(`siw ${moduleParameters(parameters).join(' ')}`);
   }
@@ -287,7 +287,7 @@ export class Guest implements AsyncDisposable {
     return await readFile(join(this.#job, 'console'), 'utf8').catch(() => '');
   }
 
-  /** Powers the guest off, or kills its QEMU where that takes too long; safe to call again. */
+  /** Powers the guest off, or kills its QEMU if that takes too long; safe to call again. */
   async stop(): Promise<void> {
     this.#lossReason ??= 'the guest was stopped';
     this.#say('off');
@@ -371,10 +371,10 @@ function qemuParameters(
     '-no-reboot',
     '-display',
     'none',
-    // Emulated, not KVM: nested virtualisation cannot be counted on. One processor is the fastest, and
-    // so are a model without wide registers, which cost most where they are emulated, memory that the
-    // kernel does not clear in advance, programs at the same addresses each time, whose translations
-    // are used again, and no security modules but the one that a suite is about.
+    // Emulated, not KVM, since nested virtualisation is often unavailable. What makes emulation fast: one
+    // processor; a model without wide registers, which are slow to emulate; memory that the kernel does not
+    // clear in advance; no address randomisation, so translated code is reused; and no security modules
+    // except the one that a suite tests.
     '-accel',
     'tcg,thread=multi',
     '-cpu',

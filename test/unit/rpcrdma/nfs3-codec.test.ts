@@ -56,13 +56,13 @@ const fail = <T>(value: fc.Arbitrary<T>) =>
     fail: value,
   });
 type Fields = Readonly<Record<string, fc.Arbitrary<unknown>>>;
-/** A result with the attributes of the object, which a failure has alone. */
+/** A result with the attributes of the object; a failure has nothing else. */
 const query = (fields: Fields) =>
   fc.oneof(
     ok(fc.record({ attributes: postOp, ...fields })),
     fail(fc.record({ attributes: postOp })),
   );
-/** A result with those before and after a change, which a failure has alone. */
+/** A result with the attributes before and after a change; a failure has nothing else. */
 const change = (fields: Fields) => fc.oneof(ok(fc.record(fields)), fail(fc.record({ wcc })));
 const either = (fields: Fields) => fc.oneof(ok(fc.record(fields)), fail(fc.record(fields)));
 const each = (value: fc.Arbitrary<unknown>, ...names: readonly string[]): Fields =>
@@ -168,7 +168,7 @@ describe.each(NAMES)('%s', (name) => {
   it.each([
     ['arguments', args, argsValue],
     ['result', result, resultValue],
-  ] as const)('%s come back unchanged, and are whole or refused', (_what, codec, arbitrary) => {
+  ] as const)('%s are decoded unchanged, and refused if truncated', (_what, codec, arbitrary) => {
     fc.assert(
       fc.property(arbitrary, fc.nat(), (value, cut) => {
         const writer = new XdrWriter();
@@ -287,7 +287,7 @@ describe('the binding', () => {
 });
 
 describe('MOUNT', () => {
-  it('returns a handle and flavors, or a status alone', () => {
+  it('returns a handle and flavors, or only a status', () => {
     const { result } = MOUNT3.procedures.mnt;
     for (const value of [
       { status: 0, handle: new Uint8Array(36), flavors: [1, 0] },

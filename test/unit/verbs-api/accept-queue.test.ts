@@ -1,4 +1,4 @@
-/** Requests that are accepted side by side, on a clock of the test's. */
+/** Requests that are accepted in parallel, on a fake clock. */
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { VerbsError } from '#contract/verbs/errors';
 import type { CancelSignal, CMEvent } from '#contract/verbs/provider';
@@ -9,7 +9,7 @@ interface Options extends AcceptLimit {
   readonly messages?: object;
 }
 
-/** A connection, by its request. */
+/** A connection, identified by its request. */
 interface End {
   readonly name: string;
   close(): Promise<void>;
@@ -86,7 +86,7 @@ describe('accepting', () => {
   let peers: Peers;
   const accept = (options: Options = {}, signal?: AbortSignal): Promise<string> =>
     peers.queue.accept(options, signal).then(({ name }) => name);
-  /** Time passes, and promises settle. */
+  /** Advances the clock, and lets promises settle. */
   const pass = (ms: number): Promise<void> => vi.advanceTimersByTimeAsync(ms).then(() => undefined);
 
   const ask = (name: string, ms: number): Promise<void> => {
@@ -114,7 +114,7 @@ describe('accepting', () => {
     expect(peers.waiting).toEqual(['b']);
   });
 
-  it('accepts the next one while one is late, and then all further ones at once', async () => {
+  it('accepts the next request if one is late to confirm, and then all further ones at once', async () => {
     const first = accept();
     for (const name of ['forged', 'forged too', 'honest']) peers.ask(name);
     await pass(499);
@@ -125,7 +125,7 @@ describe('accepting', () => {
     expect(await first).toBe('honest');
   });
 
-  it('keeps a late one for a call with the same options', async () => {
+  it('keeps a late request for a call with the same options', async () => {
     const first = accept({ messages: { bytes: 7 } });
     await ask('slow', 500);
     await ask('fast', 0);
@@ -136,7 +136,7 @@ describe('accepting', () => {
     expect(peers.closed).toEqual([]);
   });
 
-  it('closes a late one before a call with other options', async () => {
+  it('closes a late request before a call with other options', async () => {
     const first = accept({ size: 1 });
     await ask('slow', 500);
     await ask('fast', 0);
