@@ -15,6 +15,8 @@ const WARM_MICROS = 20_000;
 /** Virtual time in which some of the work on healthy connections must complete. */
 const SETTLE_MICROS = 60_000_000;
 const SHORT_MICROS = 100_000;
+/** Eight timeouts of a queue pair, of programs with slow memory. */
+const QUIET_MICROS = 10_000_000;
 /** A message of connection management is repeated for 103 s, and after an MRA for nine minutes. */
 const OUTCOME_MICROS = 700_000_000;
 const END_MICROS = 200_000_000;
@@ -92,8 +94,8 @@ class PacketRun {
     };
     await this.#until(world.time.now + END_MICROS, end);
     must(open().length === 0, 'ends', () => `${open().length} connections have not ended`);
-    // The last copies of packets, and what agents have to do, are under way.
-    await this.#until(world.time.now + SHORT_MICROS, () => false);
+    // The last copies of packets, retransmissions to queue pairs that are gone, and agents' work are under way.
+    await this.#until(world.time.now + QUIET_MICROS, () => false);
     const idle = (): boolean => world.programs.every(({ memory }) => memory.idle);
     await this.#until(world.time.now + END_MICROS, idle);
     await this.#until(world.time.now + SHORT_MICROS, () => false);
