@@ -52,7 +52,7 @@ describe('a chart', () => {
     expect(light).toContain(`.background { fill: ${background.light} }`);
     expect(dark).toContain(`.background { fill: ${background.dark} }`);
     expect(dark).toContain(`text { fill: ${text.dark} }`);
-    // Text has its colour from these rules alone, and lies on the background.
+    // Text gets its colour only from these rules, and is on the background.
     expect(svg).not.toMatch(/<text[^>]*(?:fill|style)=/);
     expect(svg).toMatch(/<rect class="background" width="860" height="250"\/>/);
   });
@@ -60,7 +60,7 @@ describe('a chart', () => {
   it('draws no line over a missing value, and a mark for each present value', () => {
     const svg = chartSvg('t', 'd', [PANEL]);
     expect(svg.match(/<circle/g)).toHaveLength(4);
-    // One more is the legend's.
+    // The legend has one more.
     expect(svg.match(/<polyline/g)).toHaveLength(3);
   });
 

@@ -1,7 +1,7 @@
 /**
- * Line charts as SVG, for README files. A chart brings its own background, and colours for light and
- * for dark, so that its text is readable on any page. It depends on its arguments alone: the same
- * figures give the same file.
+ * Line charts as SVG, for README files. A chart has its own background, and colours for light and dark
+ * mode, so its text is readable on any page. It depends only on its arguments: the same figures give the
+ * same file.
  */
 
 /** One line of a panel. */
@@ -54,16 +54,16 @@ export const PALETTE: {
 const PANEL_WIDTH = 430;
 const PANEL_HEIGHT = 250;
 const PANELS_A_ROW = 2;
-/** Around the axes: above are the title and the legend. */
+/** Space around the axes; the title and the legend are in the top margin. */
 const MARGIN = { left: 62, right: 16, top: 60, bottom: 34 };
-/** Of a character of the legend, whose font has no fixed width. */
+/** Estimated width of a character in the legend, whose font is proportional. */
 const CHARACTER_WIDTH = 6.8;
 const COLUMN_LABELS_MAX = 8;
-/** Characters of a panel's title, which is as wide as its axes. */
+/** Maximum characters of a panel's title, so that it is no wider than its axes. */
 export const TITLE_LENGTH_MAX = 44;
 const TICKS = 5;
 
-/** The panels, two beside each other. `title` and `description` are for screen readers. */
+/** The panels, in two columns. `title` and `description` are for screen readers. */
 export function chartSvg(title: string, description: string, panels: readonly Panel[]): string {
   const rows = Math.max(1, Math.ceil(panels.length / PANELS_A_ROW));
   const [width, height] = [PANEL_WIDTH * PANELS_A_ROW, PANEL_HEIGHT * rows];
@@ -125,7 +125,7 @@ function panelParts(panel: Panel): string[] {
   ];
 }
 
-/** Where values of a panel are, and which are named. */
+/** Maps the values of a panel to positions, and lists those with a label. */
 interface Axis {
   readonly ticks: readonly number[];
   readonly y: (value: number) => number;
@@ -193,11 +193,11 @@ function columnParts(columns: readonly string[]): string[] {
 
 function columnX(index: number, count: number): number {
   const width = PANEL_WIDTH - MARGIN.left - MARGIN.right;
-  // Half a column is left free on either side, for the labels.
+  // Half a column stays free on either side, for the labels.
   return MARGIN.left + (width * (index + 0.5)) / Math.max(1, count);
 }
 
-/** Two rows at most, in the order of the lines. */
+/** The legend, in at most two rows, in the order of the lines. */
 function legendParts(lines: readonly ChartLine[]): string[] {
   let [x, y] = [MARGIN.left, 36];
   return lines.flatMap((line, index) => {
@@ -238,7 +238,7 @@ function lineParts(
   return [...runs, ...marks];
 }
 
-/** Points without gaps between them, two or more: a line must not hide that a value is missing. */
+/** Runs of two or more points without gaps: a line must not hide that a value is missing. */
 function runsOf<T>(points: readonly (T | undefined)[]): T[][] {
   const runs: T[][] = [[]];
   for (const point of points) {

@@ -1,4 +1,4 @@
-/** The figures of all kept runs as a chart: ratios, where there are any, since machines differ. */
+/** The figures of all kept runs as a chart: ratios if available, since machines differ. */
 import { chartSvg, type Panel } from './chart.ts';
 import type { HistoryEntry } from './history.ts';
 

@@ -1,7 +1,7 @@
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { Access, connect, listen, parseRemoteMemory } from '#verbs-api/index';
 
-/** The first example of verbs-api/README.md, as `awaited-example.test.ts` holds it to. */
+/** The first example of verbs-api/README.md; `awaited-example.test.ts` verifies that they are equal. */
 export async function example(console: { log(text: string): void }): Promise<void> {
   await using rnic = await createEmbedded();
   await using listener = await listen(rnic, { host: '127.0.0.1' });

@@ -83,13 +83,13 @@ describe('the entry point', () => {
     expect(run('run')).toBe('bundled');
   });
 
-  it('runs a bundle that is younger than all that was compiled', () => {
+  it('runs a bundle that is newer than all compiled projects', () => {
     bundle(3);
     compiled(2);
     expect(run()).toBe('bundled');
   });
 
-  it('runs modules as compiled if any is younger than the bundle', () => {
+  it('runs modules as compiled if any is newer than the bundle', () => {
     bundle(3);
     compiled(4);
     expect(run()).toBe('as compiled');

@@ -22,7 +22,7 @@ afterEach(() => folder.clean());
 
 const urlIn = ({ stdout }: RunningCommand) => /http:\/\/127\.0\.0\.1:[0-9]+/.exec(stdout)?.[0];
 
-/** Processor time that a process has had, in user and kernel mode; ticks are 10 ms. */
+/** Processor time of a process, in user and kernel mode; ticks are 10 ms. */
 function processorMs(pid: number): number {
   const fields = readFileSync(`/proc/${pid}/stat`, 'utf8')
     .replace(/^.*\) /, '')
@@ -164,14 +164,14 @@ describe('port 0', () => {
 });
 
 describe('readiness', () => {
-  it('comes within 500 ms of the start, HTTP included', async () => {
+  it('appears within 500 ms of the start, even with HTTP', async () => {
     let best = Number.POSITIVE_INFINITY;
     for (let round = 0; round < 12 && best >= patience(READY_WITHIN_MS); round += 1) {
       const place = folder.file(`r${round}/s`);
       const started = performance.now();
       const daemon = folder.start(['start', '--socket', place, '--http', '127.0.0.1:0']);
       await daemon.until(/ready/);
-      // Its own processor time, where other processes kept it waiting.
+      // Its processor time instead, if other processes kept it waiting.
       best = Math.min(best, performance.now() - started, processorMs(daemon.pid));
       await daemon.kill();
     }
@@ -205,7 +205,7 @@ describe('readiness', () => {
 });
 
 describe('wait', () => {
-  it('ends when the daemon is ready, with where it is', async () => {
+  it('ends when the daemon is ready, and prints its location', async () => {
     const limit = ['--timeout', `${programSeconds()}`];
     const waiting = folder.start(['wait', '--ready', ...limit, '--socket', socket]);
     const daemon = await folder.daemon(socket, ['--http', '127.0.0.1:0']);
@@ -227,7 +227,7 @@ describe('wait', () => {
     expect(finished.stderr).toMatch(/not ready within 1 s: no daemon at .*iwarpd\.sock/);
   });
 
-  it('gives up after its timeout while a daemon keeps silent', async () => {
+  it('gives up after its timeout if a daemon does not answer', async () => {
     await using silent = await silentDaemon();
     const waiting = folder.start(['wait', '--timeout', '1', '--socket', silent.path]);
     await silent.asked;
@@ -261,7 +261,7 @@ async function silentDaemon() {
     asked: once(server, 'connection').then(() => {
       asked = performance.now();
     }),
-    /** True while the first to ask would still wait for an answer. */
+    /** True while the first client would still wait for an answer. */
     answerable: () => performance.now() - asked < GREETING_TIMEOUT_MS,
     [Symbol.asyncDispose]: async () => {
       for (const socket of sockets) socket.destroy();
@@ -295,7 +295,7 @@ describe('reset', () => {
     expect(again.stdout).toMatch(/^clean: nothing was open/);
   });
 
-  it('fails on leaks where a test expects none, and prints JSON', async () => {
+  it('fails on leaks with --expect-clean, and prints JSON', async () => {
     await folder.daemon(socket);
     const server = await leaking();
     const finished = await command('reset', '--expect-clean', '--json');
@@ -307,7 +307,7 @@ describe('reset', () => {
     });
   });
 
-  it('fails where a test expects a clean end and a client was killed with objects open', async () => {
+  it('fails with --expect-clean if a client was killed with objects open', async () => {
     await folder.daemon(socket);
     const server = await leaking();
     await server.kill();

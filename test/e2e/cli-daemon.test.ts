@@ -9,7 +9,7 @@ import { repositoryRoot } from '../support/prerequisites.ts';
 
 const ONE_LINE = /^iwarpd: [^\n]+\n$/;
 
-/** A client whose name would colour a terminal, and ring its bell. */
+/** A client whose name has control characters that change a terminal's colour and ring its bell. */
 const HOSTILE_CLIENT = `
   process.title = '\u001b[31mx\u0007';
   const { connectDaemon } = await import('./dist/verbs-api/connect-daemon.js');
@@ -84,7 +84,7 @@ describe('start', () => {
     expect(await daemon.end()).toMatchObject({ status: 0 });
   });
 
-  it('logs JSON lines to standard error, at the level asked for', async () => {
+  it('logs JSON lines to standard error, at the requested level', async () => {
     const daemon = folder.start(['start', '--socket', socket, '--log-level', 'info']);
     await daemon.until(/ready/);
     daemon.signal('SIGINT');
@@ -94,7 +94,7 @@ describe('start', () => {
     for (const line of lines) expect(JSON.parse(line)).toMatchObject({ level: expect.anything() });
   });
 
-  it('logs text on a terminal, and where it is asked for', async () => {
+  it('logs text on a terminal, and on request', async () => {
     const text = /^\d\d:\d\d:\d\d\.\d{3} info {2}stopped$/m;
     const words = ['start', '--socket', socket, '--no-native'];
     const asked = folder.start([...words, '--log-format', 'text']);
@@ -102,7 +102,7 @@ describe('start', () => {
     asked.signal('SIGINT');
     expect((await asked.end()).stderr).toMatch(text);
     const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
-    // It makes a terminal; its output ends with the daemon.
+    // It creates a terminal; its output ends with the daemon.
     const terminal = spawn(
       'script',
       ['-qefc', [process.execPath, main, ...words].join(' '), '/dev/null'],

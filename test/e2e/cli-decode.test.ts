@@ -8,7 +8,7 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 const folder = temporaryFolder();
 
 describe('iwarpd decode', () => {
-  it("shows the kernel's traffic, a line each, and a summary beside it", async () => {
+  it("prints the kernel's traffic, one line for each frame, and a summary", async () => {
     const { status, stdout, stderr } = await runCommand(['decode', capturePath('sends')]);
     const lines = stdout.trimEnd().split('\n');
     expect(lines[0]).toMatch(/^ +0\.000\d{3} {2}[\d.]+:\d+ > [\d.]+:\d+ {2}MPA Request revision/);
@@ -24,7 +24,7 @@ describe('iwarpd decode', () => {
     expect(`${stdout}${stderr}`).toBe(shown);
   });
 
-  it('prints JSON, a line each', async () => {
+  it('prints one JSON object per line', async () => {
     const { stdout } = await runCommand(['decode', '--json', capturePath('sends')]);
     const [first] = stdout
       .trimEnd()
@@ -42,7 +42,7 @@ describe('iwarpd decode', () => {
 
   it.each([
     [
-      'a file that is not there',
+      'a missing file',
       'nowhere.pcap',
       undefined,
       /cannot read \S*nowhere\.pcap: no such file or directory \(ENOENT\)/,
@@ -50,7 +50,7 @@ describe('iwarpd decode', () => {
     ['a folder', '.', undefined, /cannot read .*\(EISDIR\)/],
     ['something else', 'text', 'hello, world', /text: not a pcap or pcapng file at byte 0/],
     ['nothing', 'empty', '', /empty: not a pcap or pcapng file at byte 0/],
-  ])('fails in a line for %s', async (_, name, content, message) => {
+  ])('fails with one line for %s', async (_, name, content, message) => {
     const file = join(folder, name);
     if (content !== undefined) writeFileSync(file, content);
     const { status, stdout, stderr } = await runCommand(['decode', file]);

@@ -25,7 +25,7 @@ interface ListedDaemon {
   readonly devices?: readonly string[];
 }
 
-/** Instances alone: other tests may have runs. */
+/** Instances only, since other tests may have daemons of `run`. */
 async function listed(): Promise<ListedDaemon[]> {
   const { stdout } = await iwarpd('list', '--json');
   const { daemons } = JSON.parse(stdout) as { daemons: ListedDaemon[] };
@@ -97,7 +97,7 @@ describe('a detached daemon', () => {
 });
 
 describe('stop and list', () => {
-  it('fail, or print nothing, where there is no daemon', async () => {
+  it('fail, or print nothing, without a daemon', async () => {
     const stopped = await iwarpd('stop', '--instance', 'none');
     expect(stopped).toMatchObject({ status: 1, stdout: '' });
     expect(stopped.stderr).toMatch(/^iwarpd: no daemon at .*none\.sock; `iwarpd list` prints/);
@@ -105,7 +105,7 @@ describe('stop and list', () => {
     expect(await listed()).toEqual([]);
   });
 
-  it('take the name of an instance alone', async () => {
+  it('take the name of an instance as their only argument', async () => {
     await iwarpd('start', '--detach', '--instance', 'one');
     const { status, stdout } = await iwarpd('stop', 'one');
     expect({ status, stdout }).toEqual({
@@ -124,7 +124,7 @@ describe('stop and list', () => {
     expect(status).toBe(1);
   });
 
-  it('say that a daemon does not answer, and stop the others', async () => {
+  it('report a daemon that does not answer, and stop the others', async () => {
     const stopped = folder.start(['start', '--instance', 'held'], { XDG_RUNTIME_DIR: folder.path });
     await stopped.until(/ready/);
     await iwarpd('start', '--detach', '--instance', 'one');

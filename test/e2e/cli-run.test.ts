@@ -11,7 +11,7 @@ const SHIM = preloadPath();
 const built = existsSync(SHIM);
 const reason = built ? '' : ' (no preload library: no C compiler when this was built)';
 
-/** Whether programs can be built with the address sanitizer here. */
+/** Whether programs can be built with the address sanitizer on this machine. */
 const sanitized =
   spawnSync('gcc', ['-fsanitize=address', '-x', 'c', '-', '-o', '/dev/null'], {
     input: 'int main(void) { return 0; }',
@@ -65,7 +65,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect(before.some((name) => stdout.includes(name))).toBe(false);
   });
 
-  it('uses the daemon that runs, except for a program that wants its own', async () => {
+  it('uses the running daemon, unless the options describe a private one', async () => {
     await folder.daemon(socket);
     const script = 'echo "$IWARPD_SOCKET"; ls "$SYSFS_PATH/class/infiniband"';
     const print = ['--', '/bin/sh', '-c', script];
@@ -141,7 +141,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect((await run('--fault', 'droop', '--', 'true')).stderr).toContain('Did you mean drop?');
   });
 
-  it('names the faults that never triggered, which are a failure where the run must be clean', async () => {
+  it('names the faults that never triggered, which are a failure with --expect-clean', async () => {
     const fault = ['--fault', 'corrupt-stag --opcode read-request --nth 3'];
     const line = 'fault 1 (corrupt-stag opcode read-request, nth 3) never triggered';
     const printed = await run(...fault, '--', 'true');
@@ -154,7 +154,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect(clean.stderr).toContain(line);
   });
 
-  it('passes arguments on as they are, with and without --', async () => {
+  it('passes arguments unchanged, with and without --', async () => {
     const script = ['/bin/sh', '-c', 'printf "<%s>" "$@"', 'sh', '--fresh', '-x', '--', 'a b'];
     expect((await run(...script)).stdout).toBe('<--fresh><-x><--><a b>');
     expect((await run('--', ...script)).stdout).toBe('<--fresh><-x><--><a b>');
@@ -191,9 +191,9 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     },
   );
 
-  it('ends by a signal that comes before the program, also in the JUnit file', async () => {
+  it('ends by a signal that arrives before the program starts, and says so in the JUnit file', async () => {
     const junit = folder.file('junit.xml');
-    // Reading it holds the start up.
+    // Reading it delays the start.
     const config = folder.file('config');
     execFileSync('mkfifo', [config]);
     const words = ['--junit', junit, '--config', config, '--', 'echo', 'ran'];
@@ -218,7 +218,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
 
   it('reports in one line that it cannot preload into a program', async () => {
     const bytes = readFileSync(process.execPath).subarray(0, 4096);
-    // Without segments, none names a dynamic loader.
+    // Without segments, the program names no dynamic loader.
     bytes.writeUInt16LE(0, 56);
     writeFileSync(folder.file('static'), bytes, { mode: 0o755 });
     const { stderr } = await run('--', folder.file('static'));
@@ -256,7 +256,7 @@ describe.skipIf(!built)(`iwarpd env${reason}`, () => {
     expect(stdout).toContain('export FI_VERBS_DEVICE_NAME=iwarp0\n');
   });
 
-  it('sets no libfabric device where the first one is right, or the user chose one', async () => {
+  it('sets no libfabric device if the first one is right, or the user has chosen one', async () => {
     const print = ['--', '/bin/sh', '-c', 'echo "<$FI_VERBS_DEVICE_NAME>"'];
     expect((await run('--device', 'a=127.0.0.2', ...print)).stdout).toBe('<>\n');
     const own = { XDG_RUNTIME_DIR: folder.path, FI_VERBS_DEVICE_NAME: 'roce0' };

@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { VERSION } from '#daemon/main/version';
 import { runCommand } from '../support/cli-process.ts';
 
-/** Invalid command lines, and a word that the one-line error must contain. */
+/** Invalid command lines, and the pattern that the one-line error must match. */
 const INVALID: readonly (readonly [line: string, named: RegExp])[] = [
   ['', /missing command; see `iwarpd --help`/],
   ['frobnicate', /unknown command 'frobnicate'/],

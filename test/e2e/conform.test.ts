@@ -26,7 +26,7 @@ const PATIENCE = ['--patience', String(patience(1000))];
 const folder = new CommandFolder();
 const socket = (): string => folder.file('d/s');
 
-/** A daemon with a device of each protocol, and a target on them; `serving` are the target's words. */
+/** Starts a daemon with a device of each protocol, and a target on them, by the command `serving`. */
 async function startPeer(serving = ['conform', '--serve', '-p', PORT]): Promise<void> {
   const devices = ['--device', `roce0=roce:${PEER}`, '--device', `iwarp0=${PEER}`];
   await folder.daemon(socket(), devices);
@@ -154,7 +154,7 @@ describe('the results', () => {
     expect(xml).toMatch(/<failure message="its CRC is wrong"\/>/);
   });
 
-  it('are cut off by Ctrl-C, which ends the command at once', async () => {
+  it('end at once on Ctrl-C', async () => {
     await startPeer();
     await addFault('drop', '--direction', 'out', '--opcode', 'acknowledge');
     const place = ['--peer', PEER, '--from', TESTER, '-p', PORT, '--patience', '600000'];
@@ -267,7 +267,7 @@ describe('an error', () => {
     patience(30_000),
   );
 
-  it('names a taken port, and the way out', async () => {
+  it('names a port that is in use, and the fix', async () => {
     await startPeer();
     const words = ['conform', '--peer', TESTER, '--from', PEER, '--over', 'roce'];
     // The device opens its port for its first packet to another host.

@@ -39,7 +39,7 @@ describe.each<{ tiers: MemoryTier[] }>([{ tiers: ['process_vm'] }, { tiers: ['ag
       await expect.poll(() => survivor.open).toBe(0);
       const before = await daemon.atRest(1);
       for (let round = 0; round < KILLS; round++) {
-        // From its first steps to the middle of transfers.
+        // At any time from its first steps to the middle of transfers.
         const early = round % 3 === 0;
         await kill(early ? 60 + round * 6 : (round * 7) % 40, !early);
         const after = await daemon.settled(before);

@@ -41,7 +41,7 @@ describe('the socket’s path', () => {
     expect(existsSync(`${socketPath}.run`)).toBe(false);
   });
 
-  it('EADDRINUSE where a daemon runs, which keeps running', async () => {
+  it('EADDRINUSE if a daemon is already running, which keeps running', async () => {
     const { socketPath } = rig;
     await expect(startDaemon({ socketPath }, parts)).rejects.toEqual(
       failure('EADDRINUSE', `pid ${process.pid}`),
@@ -50,7 +50,7 @@ describe('the socket’s path', () => {
     await provider.close();
   });
 
-  it('one of several that start at once gets it', async () => {
+  it('only one of several daemons that start at once gets it', async () => {
     const socketPath = join(rig.directory, 'd', 's.sock');
     const outcomes = await Promise.allSettled(
       Array.from({ length: 4 }, () => startDaemon({ socketPath }, parts)),
@@ -98,7 +98,7 @@ describe('the socket’s path', () => {
     expect(readFileSync(socketPath, 'utf8')).toBe('data');
   });
 
-  it('EACCES where no socket can be', async () => {
+  it('EACCES where no socket can be created', async () => {
     await expect(startDaemon({ socketPath: '/proc/iwarpd.sock' }, parts)).rejects.toMatchObject({
       code: 'EACCES',
       message: expect.stringMatching(
@@ -157,7 +157,7 @@ describe('a client with more objects than a turn destroys', () => {
     });
     const costs = shares.mock.results.map(({ value }) => Number(value));
     shares.mockRestore();
-    // How many of them make a turn is up to its time: see EndingOwners.
+    // The time of a turn determines how many it destroys: see EndingOwners.
     expect(Math.max(...costs)).toBeLessThan(100);
     expect(costs.reduce((sum, cost) => sum + cost, 0)).toBe(1501);
   });

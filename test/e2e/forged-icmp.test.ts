@@ -1,4 +1,4 @@
-/** Forged ICMP messages, which no packet of ours caused. */
+/** Forged ICMP messages, which none of our packets caused. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';

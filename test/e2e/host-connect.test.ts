@@ -89,7 +89,7 @@ describe('connect and accept', () => {
     const id = await from.connect(active, listener.at, wishes);
     const asked = await to.event(listener.id);
     expect(asked.privateData).toEqual(request);
-    // Crossed over: the initiator's ORD is this side's IRD.
+    // IRD and ORD are swapped: the initiator's ORD is this side's IRD.
     expect([asked.initiatorDepth, asked.responderResources]).toEqual([3, 5]);
     expect(asked.id.tag).toBe(listener.id.tag);
     const reply = Uint8Array.of(9, 8, 7);
@@ -156,7 +156,7 @@ describe('refusals', () => {
     const id = await from.connect(channel, listener.at);
     const refused = { type: CMEventType.rejected, error: 'ECONNREFUSED' };
     expect(await from.event(id)).toMatchObject(refused);
-    // The QP is as good as new, for an id that is new.
+    // The QP can be used again, with a new id.
     const again = to.listen();
     const second = await from.connect(channel, again.at);
     await expectAccepted(again.id, second);
@@ -408,7 +408,7 @@ describe('addresses', () => {
         await exchange(active, passive);
       }
     }
-    // Without a source the first device that gets there is taken.
+    // Without a source address, the first device that reaches the destination is used.
     expect((await cluster.resolved({ address: '127.0.0.42', port: 1 })).device).toBe('rnic0');
     const { cm } = cluster.host;
     const astray = cm.createId(undefined);
@@ -416,7 +416,7 @@ describe('addresses', () => {
     expect(cluster.eventsOf(astray)).toMatchObject([
       { type: CMEventType.addrError, error: 'ENODEV' },
     ]);
-    // As in the kernel, loopback that no device lists is as good as any address.
+    // As in the kernel, a loopback address that no device lists counts as a wildcard.
     cm.bindAddr(astray, { address: '127.0.0.1', port: 0 });
     expect([astray.device, astray.localAddress?.address]).toEqual([undefined, '127.0.0.1']);
   });

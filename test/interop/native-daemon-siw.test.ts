@@ -1,7 +1,7 @@
 /**
  * The daemon inside the guest, where it serves Linux's siw beside an emulated device.
  *
- * If the guest does not boot, all of it is skipped, with the reason.
+ * If the guest does not boot, all tests are skipped, with the reason.
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
@@ -17,7 +17,7 @@ import {
 } from './kernel-peer/kernel-peer.ts';
 import { kernelRping, ourRpingInGuest } from './rping-ends.ts';
 
-/** Of the emulated device: on the same interface as siw's, so that both reach each other. */
+/** The emulated device's address, on the same interface as siw's so that they reach each other. */
 const EMULATED_ADDRESS = '10.0.2.16';
 const SOCKET = '/run/iwarpd/s';
 const PINGS = 10;

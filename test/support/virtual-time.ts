@@ -1,4 +1,4 @@
-/** Time of a simulation: it advances only when no event is due now. */
+/** Time of a simulation, which advances only when no event is due. */
 import { BinaryHeap } from '#daemon/capture/binary-heap';
 import type { Alarm, HostClock } from '#daemon/host/links/network';
 import type { Prng } from './prng.ts';

@@ -37,7 +37,7 @@ describe('the headroom of a series', () => {
     expect(shortage(121, samples, 200 * MIB)).toMatch(/about 101 MiB more, .* is 100 MiB$/);
   });
 
-  it('does not shrink where a process gave memory back', () => {
+  it('does not shrink if a process returned memory', () => {
     const less = sample(20, MIB);
     const [now] = sample(10, MIB).usage;
     if (now === undefined) throw new Error('no usage');
