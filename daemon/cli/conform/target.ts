@@ -2,6 +2,7 @@
  * The other end of a test: accepts connections, offers each some memory, and serves adverts of rping. It is
  * a plain verbs program, so the device under test may be emulated or real.
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import type { WC } from '#contract/verbs/completion';
 import { Access, CMEventType, SendFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { isVerbsError } from '#contract/verbs/errors';
@@ -23,6 +24,8 @@ const SEND_DEPTH = 4;
 /** Reads and atomics in either direction. */
 const DEPTH = 4;
 const BACKLOG = 16;
+/** How long connections may take to end after an interruption. */
+const END_MS = 1000;
 const RIGHTS = Access.localWrite | Access.remoteRead | Access.remoteWrite;
 
 /** Serves every tester until `signal` fires. Throws `VerbsError` if the address cannot be listened on. */
@@ -43,15 +46,17 @@ export async function serveTarget(
       if (event.type !== CMEventType.connectRequest) continue;
       const served = serve(event.id, signal)
         .catch((error: unknown) => {
-          // The next tester must find the target.
-          if (!signal.aborted) output.note(`a connection failed: ${failureText(error)}`);
+          // The next tester must find the target. Testers withdraw, too: that is no failure.
+          if (signal.aborted || (isVerbsError(error) && error.code === 'ECONNREFUSED')) return;
+          output.note(`a connection failed: ${failureText(error)}`);
         })
         .finally(() => connections.delete(served));
       connections.add(served);
     }
   } finally {
     await listener.close();
-    await Promise.all(connections);
+    // A connection that its tester never confirmed takes longer, and ends with the process.
+    await Promise.race([Promise.all(connections), delay(END_MS, undefined, { ref: false })]);
   }
 }
 
