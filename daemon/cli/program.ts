@@ -40,6 +40,8 @@ const DURATION_MAX_SECONDS = 1_000_000;
 const QUICK_SCALE = 0.25;
 /** How long `conform` waits for an answer: a second, in which an adapter answers a thousand times. */
 const PATIENCE_MS = 1000;
+/** An endpoint may wait four times its ACK timeout of 67 ms before it repeats a request. */
+const PATIENCE_MIN_MS = 300;
 const PATIENCE_MAX_MS = 600_000;
 
 /** Commands that clean up when interrupted. All others are abandoned at once. */
@@ -297,7 +299,7 @@ function addConform(program: Command, { output, signal }: CommandContext): void 
     .option(
       '--patience <MS>',
       'how long an answer may take',
-      wholeNumber(1, PATIENCE_MAX_MS),
+      wholeNumber(PATIENCE_MIN_MS, PATIENCE_MAX_MS),
       PATIENCE_MS,
     )
     .option('--json', 'print JSON')

@@ -231,6 +231,7 @@ describe('an error', () => {
       ['--peer', '127.0.0.1', '--over', 'iwarp', '--only', 'ROCE-ACK-01'],
       '--only names no row of --over iwarp',
     ],
+    [['--peer', '127.0.0.1', '--patience', '1'], 'must be a whole number from 300 to 600000'],
     [['--peer', '127.0.0.1', '--from', '::1'], 'must both be IPv4 addresses, or both IPv6'],
     [['--peer', 'nowhere'], 'must be an IPv4 or IPv6 address'],
   ])('%j', async (words, text) => {
@@ -242,7 +243,7 @@ describe('an error', () => {
   it(
     'names a peer that does not answer, and what to start there',
     async () => {
-      const { stderr, status } = await conform('--patience', '50');
+      const { stderr, status } = await conform('--patience', '300');
       expect(stderr).toMatch(
         new RegExp(
           `^iwarpd: cannot test ${PEER}: no RoCEv2 \\(.*\\); no iWARP \\(.* does not accept TCP connections\\); start `,
