@@ -6,8 +6,8 @@ import { describe, expect, it } from 'vitest';
 import { NETWORKS, runOver, type SimulatedOver } from './over.ts';
 import { commitSeed, replayCommand } from './seeds.ts';
 
-const FIXED_SEEDS = 1000;
-const DAILY_SEEDS = 2000;
+const FIXED_SEEDS = 600;
+const DAILY_SEEDS = 600;
 /**
  * Seeds that found a bug: the first one in the simulation, the last two in a link with faults that
  * closes and in completions that wait for memory, the others in the send queue's flush.
@@ -17,8 +17,8 @@ const ONCE_FAILED = [
   192_760_742,
 ];
 /** The same over SCTP: a run costs as much. */
-const FIXED_SCTP_SEEDS = 400;
-const DAILY_SCTP_SEEDS = 600;
+const FIXED_SCTP_SEEDS = 250;
+const DAILY_SCTP_SEEDS = 250;
 /**
  * The first one in the session, the second and the last three in the simulation, the sixth in a
  * session after a fault, the others in sessions that are cut off beside others.
@@ -27,8 +27,8 @@ const ONCE_FAILED_SCTP = [
   663, 2502, 1898, 200_480, 196_363_924, 70_002_500, 192_762_568, 81_008_165, 81_069_132,
 ];
 /** The same over RoCE, where a run costs some ten times as much. */
-const FIXED_ROCE_SEEDS = 150;
-const DAILY_ROCE_SEEDS = 150;
+const FIXED_ROCE_SEEDS = 100;
+const DAILY_ROCE_SEEDS = 80;
 /** The first one in the responder, the others in the connection manager. */
 const ONCE_FAILED_ROCE = [20_421, 31_846, 43_839];
 
