@@ -268,6 +268,13 @@ describe('an error', () => {
     patience(30_000),
   );
 
+  it('names a peer to which this host cannot send', async () => {
+    const words = ['--peer', '192.0.2.1', '--from', TESTER, '--over', 'roce'];
+    const { stderr, status } = await runCommand(['conform', ...words]);
+    expect(stderr).toMatch(/^iwarpd: cannot send from [\d.]+ to 192\.0\.2\.1: E[A-Z]+\n$/);
+    expect(status).toBe(1);
+  });
+
   it('names a port that is in use, and the fix', async () => {
     await startPeer();
     const words = ['conform', '--peer', TESTER, '--from', PEER, '--over', 'roce'];

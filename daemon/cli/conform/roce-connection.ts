@@ -358,7 +358,8 @@ export class RoceConnection {
 
   /** Acknowledges the peer's requests up to `psn`. */
   acknowledge(psn: number, syndrome: number = ACK_WITHOUT_CREDITS): void {
-    if (syndrome === ACK_WITHOUT_CREDITS) this.settle(psn);
+    // A NAK acknowledges what is before it.
+    this.settle(syndrome === ACK_WITHOUT_CREDITS ? psn : addPsn(psn, -1));
     this.requestAt(psn, PacketOperation.acknowledge, { syndrome, msn: 0, ackRequest: false });
   }
 

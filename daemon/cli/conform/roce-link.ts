@@ -1,5 +1,6 @@
 /** The tester's UDP socket: sends any packet, right or wrong, and keeps what the peer sends. */
 import { VerbsError } from '#contract/verbs/errors';
+import { CommandFailure } from '#daemon/console/failure';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { crc32 } from '#daemon/roce/wire/crc32';
 import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
@@ -28,7 +29,7 @@ import {
 } from '#native-bridge/libc/datagram-batch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
-import { SystemCallError } from '#native-bridge/libc/libc';
+import { errnoName, SystemCallError } from '#native-bridge/libc/libc';
 import { openUdp } from '#native-bridge/libc/udp-socket';
 import { type DescriptorWatch, watchDescriptor } from '#native-bridge/libc/watched-descriptor';
 
@@ -95,7 +96,7 @@ export class RoceLink {
     return () => this.#receivers.delete(receiver);
   }
 
-  /** Sends a packet; `payloadLength` is that of `payload`. */
+  /** Sends a packet; `payloadLength` is that of `payload`. CommandFailure if this host cannot send it. */
   send(fields: Partial<Packet>, payload: Uint8Array = NOTHING, flaws: Flaws = {}): void {
     const packet = Object.assign(new Packet(), fields, { payloadLength: payload.length });
     const datagram = new Datagram();
@@ -112,7 +113,10 @@ export class RoceLink {
     const batch = new OutgoingBatch(1, bytes.length - start);
     batch.bytes.set(bytes.subarray(start), batch.slotAt(0));
     batch.add(bytes.length - start, this.#destination);
-    batch.send(this.#fd, 0);
+    const sent = batch.send(this.#fd, 0);
+    if (sent < 0) {
+      throw new CommandFailure(`cannot send from ${this.from} to ${this.to}: ${errnoName(-sent)}`);
+    }
   }
 
   #read(): void {

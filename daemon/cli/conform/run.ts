@@ -1,5 +1,6 @@
 /** Runs rows against a peer, one after the other, each on connections of its own. */
 import { isVerbsError } from '#contract/verbs/errors';
+import { CommandFailure } from '#daemon/console/failure';
 import { type ConformRow, Deviation, NotApplicable, type RowResult, type Verdict } from './row.ts';
 
 /** A peer between rows. */
@@ -8,7 +9,10 @@ interface Resettable {
   reset(): Promise<void>;
 }
 
-/** Yields the result of each row, which fails if it takes longer than `limitMs`. Throws when `signal` fires. Rethrows what is neither a deviation nor an error of the tester's system. */
+/**
+ * Yields the result of each row, which fails if it takes longer than `limitMs`. Throws when `signal` fires,
+ * and for an error that is neither the peer's nor the system's.
+ */
 export async function* runRows<Peer extends Resettable>(
   rows: readonly ConformRow<Peer>[],
   peer: Peer,
@@ -33,7 +37,7 @@ async function judge(run: Promise<void>): Promise<readonly [Verdict, string | un
   } catch (error) {
     if (error instanceof Deviation) return ['fail', error.message];
     if (error instanceof NotApplicable) return ['skip', error.message];
-    if (isVerbsError(error)) return ['error', error.message];
+    if (isVerbsError(error) || error instanceof CommandFailure) return ['error', error.message];
     throw error;
   }
 }

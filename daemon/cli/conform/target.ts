@@ -6,7 +6,15 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { WC } from '#contract/verbs/completion';
 import { Access, CMEventType, SendFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { isVerbsError } from '#contract/verbs/errors';
-import type { CancelSignal, ConnectionId, MR, PD, Provider, QP } from '#contract/verbs/provider';
+import type {
+  CancelSignal,
+  ConnectionId,
+  Context,
+  MR,
+  PD,
+  Provider,
+  QP,
+} from '#contract/verbs/provider';
 import { failureText } from '#daemon/console/failure';
 import type { Output } from '#daemon/console/output';
 import {
@@ -62,8 +70,9 @@ export async function serveTarget(
 
 /** Serves one tester until its connection ends. */
 async function serve(id: ConnectionId, signal: CancelSignal): Promise<void> {
-  const context = await id.provider.open(id.device);
+  let context: Context | undefined;
   try {
+    context = await id.provider.open(id.device);
     const pd = await context.allocPD();
     const cq = await context.createCQ({ cqe: 2 * (RECEIVES + SEND_DEPTH) });
     const qp = await id.createQP(pd, {
@@ -100,7 +109,7 @@ async function serve(id: ConnectionId, signal: CancelSignal): Promise<void> {
     await ended;
   } finally {
     await id.close();
-    await context.close();
+    await context?.close();
   }
 }
 
