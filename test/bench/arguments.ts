@@ -12,7 +12,7 @@ const HELP = ['--help', '-h'];
 export const BENCH_USAGE = `usage: npm run bench -- [--only NAME]... [--rounds N] [--json FILE] [--keep] [--profile]
        npm run bench -- growth [--only SERIES]... [--minutes N] [--json FILE] [--keep]`;
 
-/** The action. */
+/** The parsed arguments, by action. */
 export type BenchArguments = TableArguments | GrowthArguments | { readonly command: 'help' };
 
 /** The table of measurements. */
@@ -27,15 +27,15 @@ interface TableArguments {
   readonly keep: boolean;
 }
 
-/** How cost grows. */
+/** Measurements of how cost grows. */
 interface GrowthArguments {
   readonly command: 'growth';
   /** Names of series; none for all. */
   readonly only: readonly string[];
-  /** After these no further step begins. */
+  /** No step starts after this time. */
   readonly minutes: number;
   readonly jsonFile: string | undefined;
-  /** Whether tables and chart of the README are replaced. */
+  /** Whether to replace the README's tables and chart. */
   readonly keep: boolean;
 }
 

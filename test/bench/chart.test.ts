@@ -52,7 +52,7 @@ describe('a chart', () => {
     expect(light).toContain(`.background { fill: ${background.light} }`);
     expect(dark).toContain(`.background { fill: ${background.dark} }`);
     expect(dark).toContain(`text { fill: ${text.dark} }`);
-    // Text gets its colour only from these rules, and is on the background.
+    // Only these rules colour text, which is drawn on the background.
     expect(svg).not.toMatch(/<text[^>]*(?:fill|style)=/);
     expect(svg).toMatch(/<rect class="background" width="860" height="250"\/>/);
   });
@@ -60,7 +60,7 @@ describe('a chart', () => {
   it('draws no line over a missing value, and a mark for each present value', () => {
     const svg = chartSvg('t', 'd', [PANEL]);
     expect(svg.match(/<circle/g)).toHaveLength(4);
-    // The legend has one more.
+    // Two lines around the gap, and one in the legend.
     expect(svg.match(/<polyline/g)).toHaveLength(3);
   });
 
@@ -90,7 +90,7 @@ describe('a chart', () => {
     expect(y).toEqual([...y].sort((left, right) => right - left));
   });
 
-  it('names every second column when there are more than fit', () => {
+  it('labels every second column when not all labels fit', () => {
     const columns = Array.from({ length: 10 }, (_, index) => `c${index}`);
     const svg = chartSvg('t', 'd', [{ ...PANEL, columns }]);
     expect(svg).toContain('>c0<');
@@ -131,7 +131,7 @@ describe('ticks', () => {
     expect(decadeTicks([])).toEqual([1, 10]);
   });
 
-  it('are written short', () => {
+  it('are abbreviated', () => {
     expect([0, 0.2, 999, 1500, 2e6, 3e9].map(shortNumber)).toEqual([
       '0',
       '0.2',

@@ -30,7 +30,7 @@ interface Colour {
   readonly dark: string;
 }
 
-/** All colours of a chart: of its background, of text, of the grid, and of lines in their order. */
+/** All colours of a chart: background, text, grid, and the lines in order. */
 export const PALETTE: {
   readonly background: Colour;
   readonly text: Colour;
@@ -125,7 +125,7 @@ function panelParts(panel: Panel): string[] {
   ];
 }
 
-/** Maps the values of a panel to positions, and lists those with a label. */
+/** Maps a panel's values to positions, and lists the values that have labels. */
 interface Axis {
   readonly ticks: readonly number[];
   readonly y: (value: number) => number;

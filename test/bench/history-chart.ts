@@ -4,7 +4,7 @@ import type { HistoryEntry } from './history.ts';
 
 interface Topic {
   readonly title: string;
-  /** The results that are lines: ratios to the baseline of this title, or the values themselves. */
+  /** The results that are drawn: ratios to the baseline with this title, or the values. */
   readonly names: readonly string[];
   readonly against?: string;
 }

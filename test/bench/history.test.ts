@@ -65,7 +65,7 @@ describe('the history', () => {
     expect(parseHistory(text, 'h')).toEqual([older, entry]);
   });
 
-  it('rejects invalid lines by number', () => {
+  it('rejects an invalid line with its number', () => {
     const line = JSON.stringify(historyEntry(REPORT));
     expect(() => parseHistory(`${line}\n{`, 'h')).toThrow(/^h:2 is not JSON: .*; remove the line$/);
     expect(() => parseHistory('{"date":"today"}', 'h')).toThrow(/^h:1 is not a run .*date: /);
@@ -75,7 +75,7 @@ describe('the history', () => {
     expect(() => parseHistory('{}\n'.repeat(10_001), 'h')).toThrow(/more than 10000 lines/);
   });
 
-  it('that is in the repository has the chart beside it', () => {
+  it('in the repository matches the chart beside it', () => {
     const entries = readHistory(SOURCE);
     expect(entries.length).toBeGreaterThanOrEqual(3);
     expect(readFileSync(join(SOURCE, HISTORY_CHART_FILE), 'utf8')).toBe(historyChart(entries));
@@ -139,7 +139,7 @@ describe('a generated part of a document', () => {
     expect(() => replaceBlock(text, 'y', [])).toThrow(/no block y/);
   });
 
-  it('has tables with aligned columns, whose cells hold no bar', () => {
+  it('has tables with aligned columns and no bar inside a cell', () => {
     expect(markdownTable([['name', 'x'], ['a|b', '12345'], ['c']])).toEqual([
       '| name | x     |',
       '| ---- | ----- |',

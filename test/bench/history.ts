@@ -9,7 +9,7 @@ const ENTRIES_MAX = 10_000;
 const FIGURE = z.object({
   value: z.number(),
   unit: z.string(),
-  /** Over each baseline of the run, by its title. */
+  /** The ratio to each baseline of the run, by the baseline's title. */
   ratios: z.record(z.string(), z.number()).optional(),
   /** Whether the target was met. */
   met: z.boolean().optional(),
@@ -21,7 +21,7 @@ const ENTRY = z.object({
   cores: z.number().int().positive(),
   cpu: z.string(),
   crcEngine: z.string(),
-  /** Load before the run; unknown for the oldest. */
+  /** Load before the run; missing in the oldest entries. */
   load: z.number().nonnegative().optional(),
   rounds: z.number().int().positive(),
   figures: z.record(z.string(), FIGURE),
@@ -60,7 +60,7 @@ function significant(value: number): number {
   return Number(value.toPrecision(4));
 }
 
-/** The entries of a history, the oldest first. CommandFailure that names the line with an error. */
+/** The entries of a history, oldest first. Throws CommandFailure that names the invalid line. */
 export function parseHistory(text: string, path: string): HistoryEntry[] {
   const lines = text.split('\n').filter((line) => line.trim() !== '');
   if (lines.length > ENTRIES_MAX) {

@@ -19,13 +19,13 @@ export const HISTORY_CHART_FILE = 'history.svg';
 const GROWTH_CHART_FILE = 'growth.svg';
 const README_FILE = 'README.md';
 
-/** The runs that were kept in `folder`, the oldest first. CommandFailure for a file that is no history. */
+/** The runs kept in `folder`, oldest first. Throws CommandFailure if the file is not a history. */
 export function readHistory(folder: string): HistoryEntry[] {
   const path = join(folder, HISTORY_FILE);
   return existsSync(path) ? parseHistory(readFileSync(path, 'utf8'), path) : [];
 }
 
-/** Adds a run to what is kept in `folder`. CommandFailure for a history or README that does not fit. */
+/** Adds a run to the files in `folder`. Throws CommandFailure for a malformed history or README. */
 export function keepRun(report: BenchReport, folder: string): void {
   const entries = readHistory(folder);
   const entry = historyEntry(report);

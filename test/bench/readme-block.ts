@@ -1,7 +1,10 @@
 /** Generated parts of a README, between two comments that name them. */
 import { CommandFailure } from '#daemon/console/failure';
 
-/** `text` with `lines` between the comments of the block `name`. CommandFailure if it has no such block. */
+/**
+ * `text` with `lines` between the comments of the block `name`. Throws CommandFailure if there is
+ * no such block.
+ */
 export function replaceBlock(text: string, name: string, lines: readonly string[]): string {
   const [begin, end] = [`<!-- begin ${name} -->`, `<!-- end ${name} -->`];
   const [from, to] = [text.indexOf(begin), text.indexOf(end)];

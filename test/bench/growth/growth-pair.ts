@@ -1,4 +1,4 @@
-/** Two daemons with a process of clients each, and raw TCP beside them. */
+/** Two daemons, each with a process of clients, and raw TCP for comparison. */
 import { BenchWorker } from '#daemon/bench/channel';
 import { Rig } from '#daemon/bench/rig';
 import { type WatchedProcess, watchedDaemons } from './growth-series.ts';
@@ -7,7 +7,7 @@ import type { GrowthMethods, GrowthTarget } from './growth-worker.ts';
 /** Options of the clients on both sides. */
 interface PairOptions {
   readonly regionBytes: number;
-  /** Connections that each client will have at most. */
+  /** Maximum connections of each client. */
   readonly connections: number;
 }
 
@@ -29,7 +29,7 @@ export class GrowthPair {
     this.#passive = new BenchWorker(module, 'passive clients');
   }
 
-  /** Starts daemons and workers; there is no client yet. */
+  /** Starts daemons and workers, without clients. */
   static async start(options: PairOptions): Promise<GrowthPair> {
     const rig = new Rig(undefined);
     try {
@@ -58,7 +58,7 @@ export class GrowthPair {
     return Math.max(...this.daemons.map((daemon) => daemon.openFiles()));
   }
 
-  /** Opens clients on both sides until there are `count`, each passive one listening; seconds of a side. */
+  /** Opens clients until each side has `count`; returns the active side's seconds. */
   async openClients(count: number): Promise<number> {
     const [active, passive] = this.daemons;
     const all = { ...this.#options, count };
@@ -69,7 +69,7 @@ export class GrowthPair {
     return await this.#active.call('openClients', { ...all, socketPath: active.socketPath });
   }
 
-  /** Makes connections from a client to its counterpart; seconds. */
+  /** Makes connections from a client to its counterpart; returns the seconds taken. */
   async connect(client: number, count: number): Promise<number> {
     const target = this.#targets[client];
     if (target === undefined) throw new Error(`client ${client} has no counterpart`);
@@ -79,7 +79,7 @@ export class GrowthPair {
     return await seconds;
   }
 
-  /** Writes on all connections at once; seconds. */
+  /** Writes on all connections at once; returns the seconds taken. */
   async write(sizeBytes: number, batch: number, batches: number): Promise<number> {
     return await this.#active.call('write', { sizeBytes, batch, batches });
   }

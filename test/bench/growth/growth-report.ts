@@ -25,7 +25,7 @@ export interface SeriesResult {
 export interface GrowthReport extends MachineFacts {
   readonly format: 1;
   readonly emulated: true;
-  /** When it began, as ISO 8601 has it. */
+  /** Start time, in ISO 8601 format. */
   readonly date: string;
   readonly loadBefore: number;
   readonly minutes: number;
@@ -36,7 +36,7 @@ interface GrowthPanel {
   readonly title: string;
   readonly series: string;
   readonly scale: Panel['scale'];
-  /** Label of each line, by the metric. */
+  /** Labels of the lines, by metric. */
   readonly lines: Readonly<Record<string, string>>;
 }
 

@@ -8,21 +8,21 @@ import type { Figures, GrowthSeries } from './growth-series.ts';
 import { availableBytes, type Sample, sampleOf, shortage } from './headroom.ts';
 import { GROWTH_SERIES } from './series.ts';
 
-/** Longer than any step that makes progress takes, on a busy machine, too. */
+/** Longer than any step that makes progress takes, even on a busy machine. */
 const STEP_TIMEOUT_MS = 240_000;
 
 /** How to run. */
 interface GrowthOptions {
   /** Names of series; none for all. */
   readonly only: readonly string[];
-  /** After these no further step begins. */
+  /** No step starts after this time. */
   readonly minutes: number;
 }
 
-/** Time as a run sees it, in milliseconds. */
+/** The clock of a run, in milliseconds. */
 type Clock = () => number;
 
-/** The series named, all when none is. CommandFailure for an unknown name. */
+/** The named series, or all if `only` is empty. Throws CommandFailure for an unknown name. */
 export function selectSeries(only: readonly string[]): readonly GrowthSeries[] {
   const unknown = only.find((name) => !GROWTH_SERIES.some((each) => each.name === name));
   if (unknown !== undefined) {
@@ -32,7 +32,7 @@ export function selectSeries(only: readonly string[]): readonly GrowthSeries[] {
   return GROWTH_SERIES.filter(({ name }) => only.length === 0 || only.includes(name));
 }
 
-/** Runs the series; every process that it started has gone when it settles. */
+/** Runs the series. All processes that it started have ended when the promise settles. */
 export async function runGrowth(
   { only, minutes }: GrowthOptions,
   output: Output,
@@ -98,7 +98,7 @@ export async function runSeries(
     if (signal.aborted) throw error;
     skipFrom(0, `The series could not begin: ${failureText(error)}`);
   } finally {
-    // Parts still being started have to end, too.
+    // Parts that are still starting must end, too.
     const open = await opening.catch(() => undefined);
     await open?.close();
   }

@@ -7,7 +7,7 @@ export interface Metric {
   readonly title: string;
 }
 
-/** Figures of a step by the metrics' keys; one that has no meaning at this step is left out. */
+/** Figures of a step, by the metrics' keys, without those that have no meaning at this step. */
 export type Figures = Readonly<Record<string, number>>;
 
 /** One series. */
@@ -17,9 +17,9 @@ export interface GrowthSeries {
   /** The objects that grow in number. */
   readonly axis: string;
   readonly metrics: readonly Metric[];
-  /** Rising. */
+  /** In ascending order. */
   readonly steps: readonly number[];
-  /** Starts what all steps need. */
+  /** Starts the processes that all steps need. */
   readonly open: () => Promise<OpenSeries>;
 }
 
@@ -29,7 +29,7 @@ export interface OpenSeries {
   step(size: number): Promise<Figures>;
   /** Processes whose memory and descriptors grow with the steps. */
   readonly watched: readonly WatchedProcess[];
-  /** Ends all that was started. Safe at any time, also while a step runs. */
+  /** Ends everything that was started. Safe at any time, even while a step runs. */
   close(): Promise<void>;
 }
 

@@ -1,6 +1,6 @@
 /**
- * Many clients and connections in one process, active or passive; a worker of `npm run bench -- growth`.
- * Clients share a process so that what grows is the daemon's cost, not that of Node.
+ * A worker of `npm run bench -- growth`: many clients and connections, active or passive. Clients
+ * share a process so that the growth measured is the daemon's, not Node's.
  */
 import { performance } from 'node:perf_hooks';
 import {
@@ -62,14 +62,14 @@ const POLL_MAX = 256;
 const clients: Client[] = [];
 
 const methods = {
-  /** Opens clients until there are `count`; seconds. */
+  /** Opens clients until there are `count`; returns the seconds taken. */
   async openClients(argument: ClientOptions & { count: number }): Promise<number> {
     const start = performance.now();
     while (clients.length < argument.count) clients.push(await openClient(argument));
     return (performance.now() - start) / 1000;
   },
 
-  /** Has a client listen on a free port. */
+  /** Makes a client listen on a free port. */
   async listen({ client, address }: { client: number; address: string }): Promise<GrowthTarget> {
     const { provider, region } = clientAt(client);
     const listener = await provider.createId();
@@ -95,7 +95,7 @@ const methods = {
     await Promise.all(accepted);
   },
 
-  /** Makes `count` connections of a client to a target; seconds. */
+  /** Makes `count` connections of a client to a target; returns the seconds taken. */
   async connect(argument: {
     client: number;
     target: GrowthTarget;
@@ -115,7 +115,7 @@ const methods = {
     return (performance.now() - start) / 1000;
   },
 
-  /** Writes on all connections at once, until the targets have all of it; seconds. */
+  /** Writes on all connections at once; returns the seconds until the targets have everything. */
   async write(load: { sizeBytes: number; batch: number; batches: number }): Promise<number> {
     const start = performance.now();
     await Promise.all(clients.map((client) => drive(client, load)));
@@ -170,7 +170,7 @@ async function connectOne(client: Client, target: GrowthTarget): Promise<void> {
   client.connections.push({ qp, target, requests: [], batchesLeft: 0, batchesPosted: 0 });
 }
 
-/** Each connection posts a batch when one completes, and reads the byte after its last. */
+/** Posts batches on all connections, and at the end of each a read, which proves their arrival. */
 async function drive(
   client: Client,
   load: { sizeBytes: number; batch: number; batches: number },
@@ -207,7 +207,7 @@ async function drive(
   }
 }
 
-/** A batch has completed: posts the next, or the read that shows that all has arrived. */
+/** After a batch has completed, posts the next one or, after the last, the final read. */
 function resume(connection: Connection, region: MR, index: number): void {
   if (connection.batchesLeft > 0) {
     connection.batchesLeft -= 1;

@@ -16,7 +16,7 @@ import { temporaryFolder } from '#test/support/temporary-folder';
 
 const SOURCE = new URL('../', import.meta.url).pathname;
 
-/** A series of three steps whose figure is what `step` gives; counts how often it was closed. */
+/** A series of three steps, each with the figure that `step` returns; counts calls of `close`. */
 class ExampleSeries implements GrowthSeries {
   readonly name = 'sizes';
   readonly title = 'things that grow';
@@ -78,7 +78,7 @@ describe('a series', () => {
     expect(series.closed).toBe(1);
   });
 
-  it('begins no step when the time is over', async () => {
+  it('starts no step after the time limit', async () => {
     const series = new ExampleSeries(doubled);
     const { rows, skipped } = await series.run(2);
     expect(rows.map(({ size }) => size)).toEqual([1, 1000]);
@@ -98,7 +98,7 @@ describe('a series', () => {
     expect(series.closed).toBe(1);
   });
 
-  it('that cannot begin is reported as such', async () => {
+  it('is reported if it cannot start', async () => {
     const series = new ExampleSeries(doubled);
     const broken = { ...series, open: () => Promise.reject(new Error('no daemon')) };
     const output = { line: () => {}, note: () => {} };
@@ -171,7 +171,7 @@ const REPORT: GrowthReport = {
 };
 
 describe('the report of a growth run', () => {
-  it('is a table for each series, with missing steps and why', () => {
+  it('has a table for each series, and explains missing steps', () => {
     const lines = growthLines(REPORT);
     expect(lines[0]).toContain('2 cores (cpu), Linux 6.1, Node v20.0.0; load before 0.3');
     expect(lines.slice(1, 7)).toEqual([
@@ -190,7 +190,7 @@ describe('the report of a growth run', () => {
     expect(chart).toContain('>64 KiB<');
     expect(chart).not.toContain('by QPs');
     expect(chart.match(/<circle/g)).toHaveLength(3);
-    // No panel has a title that does not fit.
+    // The title of each panel fits.
     const row = (name: string) => ({ ...REPORT.series[0], name }) as SeriesResult;
     const all = ['sizes', 'qps', 'clients', 'devices'].map(row);
     expect(growthChart({ ...REPORT, series: all }).match(/class="title"/g)).toHaveLength(6);

@@ -11,7 +11,7 @@ import {
 
 const MIB = 1 << 20;
 
-/** One daemon at `size`, with a descriptor and `each` bytes for each of them. */
+/** A sample of one daemon, which has a descriptor and `each` bytes per unit of `size`. */
 function sample(size: number, each = 1024): Sample {
   const usage = { name: 'd', files: 20 + size, filesMax: 1000, residentBytes: MIB + size * each };
   return { size, usage: [usage] };

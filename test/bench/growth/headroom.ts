@@ -23,7 +23,7 @@ export interface Sample {
   readonly usage: readonly Usage[];
 }
 
-/** Looks at the processes. */
+/** Samples the processes. */
 export function sampleOf(size: number, watched: readonly WatchedProcess[]): Sample {
   return {
     size,
@@ -42,8 +42,8 @@ export function availableBytes(): number {
 }
 
 /**
- * Why `size` is out of reach, or undefined. The last two samples, or one and nothing, say what a unit
- * takes; processes take as much for each further one.
+ * The reason why `size` is out of reach, or undefined. The difference between the last two samples
+ * gives the cost of a unit, which is assumed to stay the same.
  */
 export function shortage(
   size: number,

@@ -19,11 +19,11 @@ const SIZE_MESSAGES_MAX = 40_000;
 /** From this size on, a batch is one message. */
 const SINGLE_BYTES = 4 * MIB;
 const QPS_MAX = 10_000;
-/** More than one, since a client may have 8,192 objects of a kind only. */
+/** More than one, since a client may have at most 8,192 objects of a kind. */
 const QP_CLIENTS = 4;
 /** Time for collecting garbage and returning pages to the system. */
 const SETTLE_MS = 1000;
-/** Fewer additional QPs or clients do not show in a process's memory, which varies by chance. */
+/** Memory of fewer added QPs or clients is lost in a process's random variation. */
 const EACH_MIN = 16;
 /** How long an idle daemon is watched. */
 const IDLE_MS = 2000;
@@ -170,7 +170,7 @@ function growing(
       const batches = Math.max(1, Math.round(SMALL_WRITES / BATCH / size));
       const each = (memory - before) / KIB / more;
       const seconds = await pair.write(SMALL_BYTES, BATCH, batches);
-      // The next step's growth must not count what traffic took.
+      // The next step's growth must not include memory taken by traffic.
       before = pair.residentBytes();
       return {
         ...figures,

@@ -1,7 +1,7 @@
 /*
- * The same work as the bench's native worker, in C: batches of signalled RDMA Writes of 64 bytes,
- * posted with one call and polled with one call, and the time of these two calls alone. Between them
- * it sleeps, so that a batch is complete when it is polled; one that is not, does not count.
+ * Does the work of the bench's native worker in C: posts a batch of signalled RDMA Writes of 64
+ * bytes with one call, polls it with another, and measures only these two calls. Between them it
+ * sleeps so that the batch is complete when polled; an incomplete batch does not count.
  *
  * usage: post-poll ADDRESS PORT WARM-UPS BATCHES
  *
