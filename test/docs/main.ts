@@ -1,4 +1,4 @@
-/** `npm run docs`: writes the API reference from the docstrings of what the package exports. */
+/** `npm run docs`: writes the API reference from the docstrings of the package's exports. */
 import { mkdirSync, writeFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';

@@ -11,7 +11,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 mkdirSync(join(ROOT, '.cache'), { recursive: true });
 const folder = temporaryFolder(join(ROOT, '.cache'));
 
-/** Entry points of a package whose one source file is `source`. */
+/** The entry points of a package with `source` as its only source file. */
 function entriesOf(source: string) {
   const manifest = { name: 'small', exports: { '.': { types: './dist/main.d.ts' } } };
   writeFileSync(join(folder, 'package.json'), JSON.stringify(manifest));
@@ -89,7 +89,7 @@ export class Shape {
     expect(entryPage(entry)).toContain('Programs cannot import the name. Declared at');
   });
 
-  it('names what has no docstring', () => {
+  it('lists names without a docstring', () => {
     const entries = entriesOf(`
 /** A shape. */
 export interface Shape {

@@ -1,4 +1,4 @@
-/** The API reference as Markdown: a page for each entry point, and what lacks a docstring. */
+/** The API reference as Markdown: a page per entry point, and the names without a docstring. */
 import type { EntryPoint, PublicName } from '../support/public-names.ts';
 
 /** Names and members without a docstring, with the place of their declaration. */
@@ -11,7 +11,7 @@ export function undocumented(entries: readonly EntryPoint[]): string[] {
   return [...new Set(lines)].sort();
 }
 
-/** The file in which the page of an entry point is. */
+/** The file name of an entry point's page. */
 export function pageName(specifier: string): string {
   return `${specifier.replaceAll('/', '-')}.md`;
 }
