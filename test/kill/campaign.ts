@@ -20,9 +20,9 @@ import {
 } from '../support/shim-programs.ts';
 import { type Account, readAccount } from './ledger.ts';
 
-/** A survivor must learn of the other end's death within this. */
+/** A survivor must learn of the other end's death within this time. */
 const FLUSH_MS = 1000;
-/** Processes that run one after another until then; each waits for a core as long as the test. */
+/** Processes that may have to run first, each of which waits for a core as this one does. */
 const TURNS = 10;
 /** Programs also need time to write their report and free their resources. */
 const PROGRAM_END_MS = 4000;
@@ -32,7 +32,7 @@ const EARLY_MS = 400;
 /** Longest delay of a kill during the conversation. */
 const LATE_MS = 100;
 
-/** Of this process alone: RoCE takes UDP port 4791 of them. */
+/** Addresses of this process only, since RoCE binds UDP port 4791 at each. */
 const ADDRESSES = [ownAddress(2), ownAddress(3)] as const;
 /** More than a program can send before it is killed. */
 const PINGS = '1000000';
@@ -53,7 +53,7 @@ const DEVICES = {
  */
 const SILENCE_MS: Readonly<Record<Wire, number>> = { tcp: 0, sctp: 120_000, roce: 0 };
 
-/** Who dies. `none`: the client ends in good order, and every message must be accounted for. */
+/** Who dies. `none`: the client ends cleanly, and every message must be accounted for. */
 type Victim = 'client' | 'near daemon' | 'far daemon' | 'peer' | 'none';
 /** Programs at the two ends. */
 export type Load = 'typescript' | 'rping' | 'ib_write_bw';
@@ -256,7 +256,7 @@ export class Campaign {
   /** Draws from `loads`: the first as often as all others together. */
   constructor(seed: number, loads: readonly Load[], wire: Wire = 'tcp') {
     this.#prng = new Prng(seed);
-    // Over RoCE a server of perftest looks neither at its connection nor at its queue pair.
+    // Over RoCE, a perftest server checks neither its connection nor its queue pair.
     this.#loads = wire === 'roce' ? loads.filter((load) => load !== 'ib_write_bw') : loads;
     this.#wire = wire;
     this.#near = new Side(0, wire);
@@ -368,7 +368,7 @@ export class Campaign {
     }
   }
 
-  /** Ends both in good order and checks that every message arrived. */
+  /** Ends both cleanly and checks that every message arrived. */
   async #farewell(client: Endpoint, anchor: Endpoint): Promise<void> {
     client.command('end');
     const here = await client.line(({ ended }) => ended !== undefined, START_MS);
@@ -409,7 +409,7 @@ export class Campaign {
     }
   }
 
-  /** How long the peers of a killed daemon, connected through another one, may not notice. */
+  /** How long peers on another daemon may fail to notice that this one was killed. */
   get #silenceMs(): number {
     return SILENCE_MS[this.#wire];
   }

@@ -9,8 +9,8 @@ import type { Connection, ConnectionParts } from '#verbs-api/connection';
 import type { Ledger } from './ledger.ts';
 
 /**
- * Most unacknowledged messages. Their payloads exceed what a device sends in a turn plus what a
- * socket holds, so some always wait inside a daemon.
+ * Maximum number of unacknowledged messages. Their payloads exceed what a device sends in a turn
+ * plus what a socket holds, so some always wait inside a daemon.
  */
 const WINDOW = 48;
 /** Receives: for a window of messages, their acknowledgements and the farewell. */

@@ -4,7 +4,7 @@ import { patience } from '../support/patience.ts';
 import { missingPackages } from '../support/prerequisites.ts';
 import { Campaign, type Load } from './campaign.ts';
 
-/** `IWARPD_KILL_ROUNDS` and `IWARPD_KILL_SEED` override them. */
+/** `IWARPD_KILL_ROUNDS` and `IWARPD_KILL_SEED` override these defaults. */
 const ROUNDS = Number(process.env['IWARPD_KILL_ROUNDS'] ?? 30);
 const SEED = Number(process.env['IWARPD_KILL_SEED'] ?? randomInt(2 ** 31));
 const ROUND_LIMIT_MS = 20_000;
