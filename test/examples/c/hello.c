@@ -21,7 +21,7 @@ static void check(int failed, const char *call) {
   exit(EXIT_FAILURE);
 }
 
-/* An endpoint with a queue pair of its own, whose work requests all complete. */
+/* Creates an endpoint with its own queue pair, which signals all work requests. */
 static struct rdma_cm_id *create_endpoint(const char *address, int flags) {
   struct rdma_addrinfo hints = {.ai_flags = flags, .ai_port_space = RDMA_PS_TCP};
   struct ibv_qp_init_attr attributes = {

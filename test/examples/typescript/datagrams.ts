@@ -1,4 +1,4 @@
-/** A service of datagrams that answers in capitals, and a client that finds it, on a RoCE device. */
+/** A datagram service that answers in capitals, and a client that finds it, on a RoCE device. */
 import {
   Access,
   type DatagramListener,
@@ -20,10 +20,10 @@ async function serve(listener: DatagramListener): Promise<void> {
   const [question] = await endpoint.cq.wait();
   if (question === undefined) return;
   const text = Buffer.from(memory.buffer.subarray(GRH_BYTES, question.byteLen)).toString();
-  const ud = await endpoint.answerTo(question, memory.buffer); // reads the route in front of it
+  const ud = await endpoint.answerTo(question, memory.buffer); // reads the route before the payload
   const inlineData = Buffer.from(text.toUpperCase());
   endpoint.qp.postSend({ opcode: WROpcode.send, inlineData, ud });
-  await endpoint.cq.wait(); // it has left
+  await endpoint.cq.wait(); // until the answer is sent
 }
 
 await using rnic = await createEmbedded({

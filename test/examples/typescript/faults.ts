@@ -40,7 +40,8 @@ test('a reset of TCP ends the connection', async () => {
   await withFault(
     { kind: 'reset', device: 'left', direction: 'out', afterBytes: 0 },
     async ({ status }) => {
-      // The device may take the message before TCP is reset: a send does not promise an arrival.
+      // The device may take the message before TCP is reset: a completed send does not prove that
+      // the message arrived.
       await client.send('lost').catch(() => {});
       await client.disconnected({ timeoutMs: 2000 });
       assert.equal((await status()).fired, 1);

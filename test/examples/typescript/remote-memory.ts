@@ -11,14 +11,14 @@ const [server, client] = await Promise.all([
   connect(rnic, { host: HOST, port: listener.address.port, messages: true }),
 ]);
 
-// The server registers memory and sends the client where it is.
+// The server registers memory and sends its location to the client.
 const region = await server.pd.allocMR(
   64,
   Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.remoteAtomic,
 );
 await server.send(JSON.stringify(region.export()));
 
-// The client needs nothing more of the server's program from here on.
+// From here on, the server's program takes no part.
 const { value: message } = await client.messages().next();
 const remote = parseRemoteMemory(message);
 await client.write(remote, Buffer.from('written'), { offset: 8 });
