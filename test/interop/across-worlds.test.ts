@@ -1,10 +1,11 @@
 /**
  * Unmodified rdma-core programs, one end on iwarpd, the other on Linux's siw, in both directions.
  *
- * With CRCs off our end is on the host, behind QEMU's proxy; with CRCs on it runs inside the guest,
- * next to siw, since siw fails a good CRC whose trailer the proxy has cut. perftest goes through
- * the proxy with `-R`, which exchanges its parameters over the RDMA connection: there is one port.
- * Both of its ends spin, so in the guest it is niced, or it would starve the daemon on the one processor.
+ * With CRCs off, our end runs on the host, behind QEMU's proxy. With CRCs on, it runs inside the
+ * guest, next to siw, since siw rejects a correct CRC if the proxy has split the trailer. perftest
+ * runs through the proxy with `-R`, which exchanges its parameters over the RDMA connection, so it
+ * needs only one port. Both of its ends busy-poll; in the guest they run under nice, or they would
+ * starve the daemon of the only processor.
  */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -28,11 +29,11 @@ import { type EndedRping, endOf, endOfCommand } from './rping-ends.ts';
 
 const PORT = 7174;
 const GUEST_SOCKET = '/run/iwarpd-across/s';
-/** Limits programs, which after some failures wait forever. */
+/** Time limit of programs, which wait forever after some failures. */
 const PROGRAM_SECONDS = programSeconds();
 const TEST_TIMEOUT_MS = patience(ATTEMPTS * TEST_MS);
 
-/** A program with a server and a client, which take a port and, in the client, an address. */
+/** A program's server and client. Both take a port, and the client also an address. */
 interface Pair {
   readonly title: string;
   readonly server: (port: number) => readonly string[];
@@ -79,7 +80,9 @@ function kernelWords(words: readonly string[]): string {
   return `timeout -k 1 ${PROGRAM_SECONDS} ${words.join(' ')}`;
 }
 
-/** The same on the guest's daemon, without `iwarpd run`: Node.js is slow to start in the guest. */
+/**
+ * A command that runs a program on the guest's daemon, without `iwarpd run`: Node starts slowly.
+ */
 function ourWordsInGuest(words: readonly string[]): string {
   return `${guestExports} exec ${kernelWords(words)}`;
 }
@@ -110,7 +113,7 @@ function ourProgram(words: readonly string[]): RunningCommand {
   const limit = ['timeout', '-k', '1', String(PROGRAM_SECONDS)];
   const command = folder.start(['run', '--socket', socket, '--', ...limit, ...words]);
   started.push(async () => {
-    // Killed, `run` would leave the program behind.
+    // SIGKILL would end `run`, but not the program.
     command.signal('SIGTERM');
     await command.end();
   });

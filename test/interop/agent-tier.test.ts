@@ -25,13 +25,13 @@ async function bothSucceed(words: readonly string[], client: readonly string[], 
 }
 
 describeWith(['rdma-programs'], 'programs whose memory the daemon may not reach', () => {
-  it.each(['64', '65535'])('rping verifies what it got, %s bytes', async (size) => {
+  it.each(['64', '65535'])('rping verifies the received data, %s bytes', async (size) => {
     const port = await freePort();
     const words = ['rping', '-a', ADDRESS, '-p', String(port), '-C', '50', '-S', size, '-V'];
     await bothSucceed([...words, '-s'], [...words, '-c'], port);
   });
 
-  it('rstream verifies what it got', async () => {
+  it('rstream verifies the received data', async () => {
     const port = await freePort();
     const sizes = ['-S', '40960', '-C', '10', '-I', '10', '-T', 'v', '-T', 'b'];
     const words = ['rstream', '-p', String(port), ...sizes];
@@ -43,7 +43,7 @@ describeWith(['rdma-programs'], 'programs whose memory the daemon may not reach'
     ['ib_read_bw', '16384', '200'],
     ['ib_send_bw', '16384', '200'],
     ['ib_send_lat', '16384', '200'],
-    // More than one request to the agent moves.
+    // More than the agent moves in one request.
     ['ib_write_bw', '1048576', '20'],
     ['ib_read_bw', '1048576', '20'],
   ])('%s of %s bytes', async (program, size, times) => {

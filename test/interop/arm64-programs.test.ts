@@ -1,6 +1,6 @@
 /**
- * Unmodified arm64 programs on a daemon of this machine, through the shim as arm64 code, which qemu
- * emulates. Shared data, above all the rings, must have the same layout for both.
+ * Unmodified arm64 programs, which qemu emulates with an arm64 build of the shim, on this machine's
+ * daemon. Shared data, above all the rings, must have the same layout for both.
  */
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -41,7 +41,7 @@ describe.runIf(reason === '')(`arm64 programs under emulation${reason}`, () => {
     rig.remove();
   });
 
-  /** A program as `iwarpd run` can start it: of this machine is the emulator alone. */
+  /** A program as `iwarpd run` can start it: only the emulator is a program of this machine. */
   function emulated([name = '', ...rest]: readonly string[]): string[] {
     const libraries = ['usr/lib', 'lib'].map((place) => join(root, place, 'aarch64-linux-gnu'));
     const variables = [`LD_PRELOAD=${rig.shim}`, `LD_LIBRARY_PATH=${libraries.join(':')}`];
@@ -68,12 +68,12 @@ describe.runIf(reason === '')(`arm64 programs under emulation${reason}`, () => {
     expect(output).toMatch(/state:\s+PORT_ACTIVE \(4\)/);
   });
 
-  it('rping verifies what it got', async () => {
+  it('rping verifies the received data', async () => {
     const words = ['rping', '-a', ADDRESS, '-p', port, '-C', '20', '-S', '30000', '-V'];
     await bothSucceed([...words, '-s'], [...words, '-c']);
   });
 
-  it('rstream verifies what it got', async () => {
+  it('rstream verifies the received data', async () => {
     const words = ['rstream', '-p', port, '-S', '40000', '-C', '10', '-I', '5', '-T', 'v'];
     expect(await bothSucceed(words, [...words, '-s', ADDRESS])).toMatch(/^custom +39k /m);
   });
@@ -88,7 +88,7 @@ describe.runIf(reason === '')(`arm64 programs under emulation${reason}`, () => {
     expect(output).toMatch(new RegExp(`^ ${size} +100 `, 'm'));
   });
 
-  it('and one of this machine: pings between them', async () => {
+  it('rping between an arm64 program and one of this machine', async () => {
     const words = ['rping', '-a', ADDRESS, '-p', port, '-C', '20', '-S', '1000', '-V'];
     const ends = await bench.pair(Number(port), [...words, '-s'], emulated([...words, '-c']));
     expect(ends.client.status, ends.client.output).toBe(0);

@@ -1,6 +1,6 @@
 /**
- * rdma-core and perftest of Debian's arm64, unpacked in a folder. They are fetched with apt's
- * ordinary client, with its own lists; nothing is installed, so no privilege is needed.
+ * rdma-core and perftest of Debian's arm64, unpacked in a folder. apt's ordinary client fetches
+ * them with separate package lists; nothing is installed, so no privilege is needed.
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -30,7 +30,7 @@ const PACKAGES = [
   'perftest',
 ] as const;
 
-/** Configures apt for an arm64 machine without any package. */
+/** Configures apt for an arm64 machine with no packages installed. */
 function settings(directory: string): string {
   return [
     'APT::Architecture "arm64";',
@@ -59,8 +59,8 @@ async function fetchInto(work: string, root: string): Promise<void> {
 }
 
 /**
- * The folder that is the root of the arm64 machine: made now, or found in the cache
- * (`$XDG_CACHE_HOME`, else ~/.cache, `iwarpd/arm64`). Throws where the packages cannot be fetched.
+ * The root folder of the arm64 machine, made now or found in the cache (`$XDG_CACHE_HOME`, else
+ * ~/.cache, `iwarpd/arm64`). Throws if the packages cannot be fetched.
  */
 export async function prepareArm64Root(): Promise<string> {
   const caches = process.env['XDG_CACHE_HOME'] || join(homedir(), '.cache');
@@ -68,7 +68,7 @@ export async function prepareArm64Root(): Promise<string> {
   const place = join(caches, 'iwarpd/arm64', digest);
   if (existsSync(place)) return place;
   await mkdir(join(caches, 'iwarpd/arm64'), { recursive: true });
-  // Built aside and renamed into place: of two concurrent builds the second drops its copy.
+  // Built elsewhere and renamed into place; of two concurrent builds, the later drops its copy.
   const work = await mkdtemp(`${place}.`);
   try {
     await fetchInto(work, join(work, 'root'));

@@ -1,4 +1,4 @@
-/** The bench and the programs that it starts: peers beside the devices, and clients of many kinds. */
+/** The bench and the programs that it starts: peers for comparison, and clients of many kinds. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -15,7 +15,7 @@ interface Process {
   readonly name: string;
 }
 
-/** Processes that process `pid` started and that still run; a zombie does not. */
+/** Child processes of `pid` that still run; a zombie does not. */
 function childrenOf(pid: number): Process[] {
   return readdirSync('/proc')
     .filter((name) => /^[0-9]+$/.test(name))
@@ -82,7 +82,7 @@ describeWith(['bench-peers'], 'peers of the bench', () => {
     const { status, stdout, stderr } = await folder.start(words, { PATH: path }).end();
     expect(status, stderr).toBe(1);
     expect(stdout).toMatch(/^counters +[0-9.]+ +ns/m);
-    // As a baseline it costs no figure of ours.
+    // A failed baseline does not suppress our own figure.
     expect(stdout).toMatch(/^write-64k +[0-9.,]+ +MB\/s/m);
     expect(stdout).toMatch(/^write-64k was not compared with iperf3, .*: it failed: /m);
     expect(stdout).toMatch(/^iperf3 FAILED: iperf3 -s .* out of order$/m);
@@ -91,7 +91,7 @@ describeWith(['bench-peers'], 'peers of the bench', () => {
 
   it('that are not installed are listed and counted', async () => {
     const words = ['bench', '--rounds', '1', '--only', 'iperf3', 'ucx-put-bw', 'counters'];
-    // Nothing but the bench itself is found.
+    // No program but the bench itself is found.
     const { status, stdout } = await runCommand(words, { PATH: '/nonexistent' });
     expect(status).toBe(0);
     expect(stdout).toContain('2 lines skipped:\n');

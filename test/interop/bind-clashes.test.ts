@@ -1,6 +1,6 @@
 /**
- * Ports of rdma_cm's ids that clash, as on Linux. The same program runs on Linux's siw and rxe in
- * `kernel-peer.test.ts` and `rxe-peer.test.ts`.
+ * Clashes between the ports of rdma_cm ids, as on Linux. The same program runs on Linux's siw and
+ * rxe in `kernel-peer.test.ts` and `rxe-peer.test.ts`.
  */
 import { beforeAll, expect, it } from 'vitest';
 import type { DeviceTransport } from '#contract/verbs/attributes';
@@ -11,7 +11,7 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 import { BindClashes, type ClashAddresses, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
 
 const ADDRESSES: ClashAddresses = ['127.0.72.37', '127.0.72.38', '::1'];
-/** Below the ports that the system chooses. Each run has ports of its own. */
+/** Below the system's ephemeral ports. Each run has its own ports. */
 const PORTS = { iwarp: 23_000, roce: 23_200, both: 23_400 };
 
 /** The port of a destroyed listener stays open to the program's next one for a moment. */
@@ -61,8 +61,8 @@ describeWith(['native'], "ports of rdma_cm's ids", () => {
     },
   );
 
-  it('clash on two devices of one address as on siw or on rxe', async () => {
-    // Other suites have RoCE's port of ::1.
+  it('clash on two devices with one address as on siw or rxe', async () => {
+    // Other suites use RoCE's UDP port at ::1.
     const roce = device('roce', ADDRESSES.slice(0, 2));
     const found = await run(await RoceRig.start(roce, device('iwarp')), PORTS.both);
     const [siw, rxe] = [kernelOutcomes('iwarp'), kernelOutcomes('roce')];

@@ -1,6 +1,6 @@
 /**
- * Which ids of rdma_cm may have one port (programs/bind-clashes.c, which explains the steps): one table for
- * Linux's drivers and for ours.
+ * Which rdma_cm ids may share a port: one table for Linux's drivers and for ours.
+ * programs/bind-clashes.c explains the steps.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -8,7 +8,7 @@ import type { DeviceTransport } from '#contract/verbs/attributes';
 import { compileProgram } from './c-programs.ts';
 import { shellWord } from './kernel-peer/kernel-peer.ts';
 
-/** Each case with the outcomes of its steps on siw, and those on rxe where they differ. */
+/** Each case with the outcomes of its steps on siw and, if they differ, on rxe. */
 const CASES: readonly (readonly [steps: string, siw: string, rxe?: string])[] = [
   ['bind a A, bind b A', 'ok, EADDRINUSE'],
   ['bind a A, bind b B', 'ok, ok'],
@@ -167,7 +167,7 @@ export class BindClashes {
     writeFileSync(this.#cases, CASES.map(([steps]) => `${steps}\n`).join(''));
   }
 
-  /** The command of a shell. Each case has a port, counted from `port`. */
+  /** The shell command. Each case has its own port, from `port` up. */
   command(addresses: ClashAddresses, port: number): string {
     const words = [this.#program, ...addresses, String(port)].map(shellWord);
     return `${words.join(' ')} <${shellWord(this.#cases)}`;

@@ -1,4 +1,4 @@
-/** A TCP proxy that loses answers: the server has carried a call out, and its client never learns it. */
+/** A TCP proxy that drops replies to calls that the server has carried out. */
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 
@@ -15,9 +15,8 @@ export class BreakingProxy implements AsyncDisposable {
   }
 
   /**
-   * Listens on a free port of 127.0.0.1 for `targetPort` there. Pieces of bytes from the server
-   * are counted over all connections; at each number of `breakAt` the piece is dropped and its
-   * connection reset.
+   * Listens on a free port of 127.0.0.1 for `targetPort` there. Chunks from the server are counted
+   * over all connections; a chunk with a number in `breakAt` is dropped and its connection reset.
    */
   static async start(targetPort: number, breakAt: readonly number[]): Promise<BreakingProxy> {
     const proxy = new BreakingProxy(targetPort, breakAt);

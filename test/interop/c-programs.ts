@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { repositoryRoot } from '../support/prerequisites.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
-/** Compiles `programs/NAME.c`, by default into a folder of its own, and returns the program's path. */
+/** Compiles `programs/NAME.c`, by default into a new folder, and returns the program's path. */
 export function compileProgram(
   name: string,
   options: readonly string[] = [],

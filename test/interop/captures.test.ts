@@ -49,13 +49,13 @@ function replayBoth(
   };
 }
 
-/** Lines that the receiver hands up: those before the first wrong CRC. */
+/** Lines that the receiver delivers: those before the first wrong CRC. */
 function deliverable(fpdus: readonly string[]): readonly string[] {
   const wrong = fpdus.findIndex((line) => line.endsWith('crc=wrong'));
   return wrong < 0 ? fpdus : fpdus.slice(0, wrong);
 }
 
-/** A wrong CRC, and siw's answer to a queued Read of nothing, are all that may stop a replay. */
+/** Only a wrong CRC, or siw's response to a queued Read of no bytes, may stop a replay. */
 function expectedErrorOf(expected: ExpectedCapture, fpdus: readonly string[]): string | undefined {
   if (deliverable(fpdus).length < fpdus.length) return 'mpaCrc';
   const long = expected.quirks.includes('read-of-nothing-answered-long');
@@ -98,7 +98,7 @@ function terminateQuirks({ terminate }: Replayed, other: Replayed): string[] {
   return copied.ulpduLength === terminate.segmentLength ? [] : ['terminate-length-of-payload'];
 }
 
-/** The daemon's names of siw's ways, and the expectations'. */
+/** The daemon's names of siw's quirks, and those in the expectations. */
 const QUIRK_WORDS: Readonly<Record<string, string>> = {
   'siw-terminate-bit-order': 'terminate-bit-order',
   'siw-queued-zero-length-read': 'read-of-nothing-answered-long',
@@ -122,7 +122,7 @@ it('has recordings, each with its expectations', () => {
 });
 
 describe.each(captureNames())('recording %s', (name) => {
-  it('holds the connections and startup frames that it should', () => {
+  it('holds the expected connections and startup frames', () => {
     const { expected, pairs, otherConnections } = readCapture(name);
     expect(otherConnections).toBe(expected.otherConnections);
     for (const { tcp, expected: connection } of pairs) {
@@ -150,7 +150,7 @@ describe.each(captureNames())('recording %s', (name) => {
     expectDecoded(readCapture(name), [1 << 30]);
   });
 
-  it('shows the places where siw leaves the RFCs, and no others', () => {
+  it('shows where siw deviates from the RFCs, and nothing else', () => {
     const { expected, pairs } = readCapture(name);
     const met = pairs.flatMap(({ tcp, expected: connection }) => quirksMet(tcp, connection));
     expect([...new Set(met)].sort()).toEqual([...expected.quirks].sort());

@@ -1,5 +1,5 @@
 /**
- * Completion channels of unmodified programs: events that the program takes in its own memory. None is
+ * Completion channels of unmodified programs, which take events from their own memory. No event is
  * lost, whichever process reads and whatever is destroyed meanwhile.
  */
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -9,7 +9,7 @@ import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
 import { compileProgram } from './c-programs.ts';
 
-/** Of each of four queue pairs; fewer on a machine that is slow. */
+/** Rounds of each of four queue pairs; fewer on a slow machine. */
 const ROUNDS = 5000;
 const KILLS = 5;
 const ADDRESSES = { iwarp0: '127.0.72.15', roce0: '127.0.72.16' } as const;

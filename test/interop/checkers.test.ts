@@ -1,4 +1,4 @@
-/** Debuggers and checkers as people type them: no false alarm about a program without a fault, and each fault found. */
+/** Debuggers and checkers, run as users run them: no false alarms, and every bug found. */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { beforeAll, expect, it } from 'vitest';
@@ -35,7 +35,7 @@ describeWith(['checkers'], 'a program that', () => {
     expect(await run(...VALGRIND, join(folder, 'checked'), 'roce0')).toMatchObject(CLEAN);
   });
 
-  it('valgrind runs has none with rdma_cm at either end either', async () => {
+  it('valgrind runs has no false alarms with rdma_cm at either end', async () => {
     const hello = [...VALGRIND, join(folder, 'hello')].join(' ');
     const ready = 'until rdma resource show cm_id | grep -q LISTEN; do sleep 0.1; done';
     const both = `${hello} -s 127.0.0.1 & ${ready}; ${hello} 127.0.0.1 && wait $!`;

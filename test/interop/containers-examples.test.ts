@@ -37,11 +37,11 @@ describe('docker/kubernetes', () => {
     const manifest = readManifest(join(docker, 'kubernetes', name));
     const pod = podOf(manifest);
 
-    it(`${name} contradicts neither itself`, () => {
+    it(`${name} does not contradict itself`, () => {
       expect(contradictions(manifest)).toEqual([]);
     });
 
-    it(`${name} nor the image`, () => {
+    it(`${name} does not contradict the image`, () => {
       expect(pod.securityContext?.runAsUser).toBe(imageUser);
       for (const each of containersOf(pod)) {
         expect(each.image).toBe('iwarpd');
@@ -135,7 +135,7 @@ describe('docker/compose.yaml', () => {
 });
 
 describe('docker/github-actions.yaml', () => {
-  it('takes the Node.js that README recommends', () => {
+  it('uses the Node.js that README recommends', () => {
     const { uses } = readWorkflow(join(docker, 'github-actions.yaml'), {
       IWARPD_REPOSITORY: 'file:///srv/iwarpd',
       IWARPD_REVISION: 'HEAD',

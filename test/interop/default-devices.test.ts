@@ -49,7 +49,7 @@ describeWith(['rdma-programs'], 'a daemon without options', () => {
       const port = await freePort();
       const hex = port.toString(16).toUpperCase().padStart(4, '0');
       const variables = [`PORT_HEX=${hex}`, `OUTPUT=${folder.file('server')}`];
-      // Asleep while they wait: a processor that is busy elsewhere delays them less.
+      // They sleep while they wait, so a busy processor delays them less.
       const words = [program, '-g', '1', '-c', '-e', '-n', '100', '-p', String(port)];
       const output = await run('env', ...variables, 'sh', '-c', BOTH_ENDS, 'sh', ...words);
       expect(output).toMatch(/^100 iters in/m);
@@ -77,7 +77,7 @@ describeWith(['rdma-programs'], 'a daemon without options', () => {
     expect(sends[1]?.[1]).toBeGreaterThan(0);
   });
 
-  it('serves rdma_cm by RoCE on a port that the program, or another, has on TCP', async () => {
+  it('serves rdma_cm over RoCE on a port that this or another program uses on TCP', async () => {
     const other = createServer().listen(0, '127.0.0.1');
     await once(other, 'listening');
     const { port } = other.address() as AddressInfo;

@@ -29,7 +29,7 @@ export interface TypedCommand {
 /** Time limit for a background command to print the shown output. */
 const SETTLE_MS = 3000;
 
-/** Commands that run until they are killed, and how the shell knows that they have started. */
+/** Matches commands that run until they are killed. */
 const STAYING = /^iwarpd (?:start|nfs serve|trace)\b(?!.*(?:--help|--detach|[|&]\s*$))/;
 
 export class DocConsole {
@@ -42,7 +42,7 @@ export class DocConsole {
     mkdirSync(bin);
     mkdirSync(join(this.folder, '.run'), { mode: 0o700 });
     symlinkSync(join(root, 'dist/daemon/cli/main.js'), join(bin, 'iwarpd'));
-    // In a clone the command is `npx iwarpd`; what npx does is npm's business.
+    // In a clone the command is `npx iwarpd`; npx itself is not under test.
     writeFileSync(join(bin, 'npx'), '#!/bin/sh\nexec "$@"\n', { mode: 0o755 });
     for (const name of ['docker', 'test']) symlinkSync(join(root, name), join(this.folder, name));
   }
@@ -78,7 +78,7 @@ export class DocConsole {
     return this.#results(commands);
   }
 
-  /** Waits for further output of the background, until `enough` or a timeout. */
+  /** Waits for further output of background commands, until `enough` or a timeout. */
   async settle(
     commands: readonly DocCommand[],
     enough: (typed: readonly TypedCommand[]) => boolean,
@@ -111,7 +111,7 @@ export class DocConsole {
     rmSync(this.folder, { recursive: true, force: true });
   }
 
-  /** A daemon that was started with --detach has a session of its own, and a log beside its socket. */
+  /** A daemon started with --detach has its own session, and a log beside its socket. */
   #stopDetached(): void {
     const place = join(this.folder, '.run/iwarpd');
     if (!existsSync(place) || !readdirSync(place).some((name) => name.endsWith('.log'))) return;

@@ -69,7 +69,7 @@ function betweenTwoMachines(here: string, there: string): string[] {
   const examples = docExamples(repositoryRoot()).filter(
     ({ place, text }) => place.startsWith('README.md') && /\broce:T?HERE\b/.test(text),
   );
-  // Their first lines: the other one is for a machine whose kernel has rxe.
+  // Their first lines: the second is for a machine whose kernel has rxe.
   return examples
     .map(({ text }) => text.split('\n')[0] ?? '')
     .map((line) => line.replaceAll(/\bHERE\b/g, here).replaceAll(/\bTHERE\b/g, there));

@@ -1,7 +1,7 @@
 /**
- * Programs that open their devices, then drop rights: what they create afterwards uses the connections
- * that they have, as in a kernel the open file decides. siw's results for one of these programs are
- * in `kernel-peer.test.ts`.
+ * Programs that open their devices, then drop privileges. Objects that they create afterwards use
+ * the open connections; on Linux, too, the open file decides. siw's results for one of these
+ * programs are in `kernel-peer.test.ts`.
  */
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest';
 import { describeWith } from '../support/prerequisites.ts';
@@ -44,7 +44,7 @@ describeWith(['native'], 'a program that gives up rights', () => {
     },
   );
 
-  // On Linux it makes all. Here it would need a connection that it may not open.
+  // On Linux the child creates all of them. Here it would need a connection that it may not open.
   it.each(DEVICES.flatMap((device) => HOWS.slice(1).map((how) => [device, how] as const)))(
     'explains why a child that it forks on %s after %s creates nothing',
     async (device, how) => {

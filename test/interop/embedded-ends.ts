@@ -1,6 +1,6 @@
 /**
- * A program with an embedded device and nothing else that keeps it alive, as one of
- * `embedded-life.test.ts`: `embedded-ends.js PART KIND ADDRESS [HOST PORT]`.
+ * A program of `embedded-life.test.ts`, which nothing but its embedded device keeps alive:
+ * `embedded-ends.js PART KIND ADDRESS [HOST PORT]`.
  */
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import type { DeviceConfig } from '#daemon/host/device-config';
@@ -29,7 +29,7 @@ async function server(): Promise<void> {
   }
 }
 
-/** Connects, and says when the peer has closed. */
+/** Connects, and reports when the peer has closed. */
 async function client(): Promise<void> {
   await using connection = await connect(rnic, { host, port: Number(port), messages: true });
   await connection.send(Buffer.from('hello'));

@@ -1,4 +1,4 @@
-/** A process with an embedded device stays alive while it awaits something of it. */
+/** A process with an embedded device stays alive while it awaits something from the device. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { ownAddress } from '../support/own-address.ts';
 import { describeWith } from '../support/prerequisites.ts';

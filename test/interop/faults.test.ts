@@ -1,4 +1,4 @@
-/** Each kind of fault that an unmodified program can notice, as it notices it. */
+/** The effect of each kind of fault that an unmodified program can notice. */
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import type { FaultSpec, FaultStatus } from '#contract/protocol/faults';
 import { DaemonControl } from '#verbs-api/client/daemon-control';
@@ -38,7 +38,7 @@ interface Outcome extends EndedPair {
   readonly seconds: number;
 }
 
-/** Runs a server at the right and its client at the left, of which the client meets the fault. */
+/** Runs a server at the right and its client at the left; the fault affects the client. */
 async function under(spec: FaultSpec, run: (port: number) => Promise<EndedPair>): Promise<Outcome> {
   const port = await freePort();
   const place = { socketPath: bench.socketPath };
@@ -252,7 +252,7 @@ describeWith(['rdma-programs'], 'ibv_asyncwatch and ibv_devinfo under a fault', 
   let watch: RunningCommand;
 
   afterEach(async () => {
-    // Killed, `run` would leave the program behind.
+    // SIGKILL would end `run`, but not the program.
     watch.signal('SIGTERM');
     await watch.end();
   });

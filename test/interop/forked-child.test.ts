@@ -1,5 +1,5 @@
 /**
- * Programs that fork without executing another: what their children do with inherited devices. The same
+ * Programs that fork without exec, and the use of inherited devices in their children. The same
  * program runs on Linux's siw and rxe in `kernel-peer.test.ts` and `rxe-peer.test.ts`.
  */
 import { beforeAll, expect, it, onTestFinished } from 'vitest';
@@ -41,7 +41,7 @@ describeWith(['native'], 'a forked child', () => {
     ['roce', 'alive'],
     ['roce', 'gone'],
   ] as const)(
-    'on %s gets the results of the kernel while its parent is %s, and sends none of its bytes',
+    'on %s gets the kernel’s results while its parent is %s, and sends no bytes of its own',
     async (transport, parent) => {
       const said = await run(transport, parent);
       expect(said.child).toEqual(stepsOfChild(transport));
@@ -64,7 +64,7 @@ describeWith(['native'], 'a forked child', () => {
   );
 
   it.skipIf(process.getuid?.() !== 0)(
-    'sends nothing either where it does not see its mappings, without /proc',
+    'sends nothing even without /proc, where it cannot see its mappings',
     async () => {
       const said = await run('roce', 'chroot');
       expect(said.peer).toEqual(['all numbers in order', 'parent at last']);

@@ -5,10 +5,10 @@
 import type { DeviceTransport } from '#contract/verbs/attributes';
 
 const OK = 'ok';
-/** The providers and librdmacm write(2) these themselves: the kernel accepts that from the opener only. */
+/** For a write(2) of the providers or librdmacm, which the kernel accepts only from the opener. */
 const REFUSED = 'EACCES';
 
-/** Each step of the child, with its outcome on siw and on rxe; null where that is not tried. */
+/** Each step of the child, with its outcome on siw and on rxe; null if it is not tried. */
 const STEPS: readonly (readonly [step: string, siw: string | null, rxe?: string])[] = [
   ['ibv_query_device', OK],
   ['ibv_query_port', OK],

@@ -1,8 +1,8 @@
-/** The output of `programs/hostile.ts`, and the expected one on every device. */
+/** The output of `programs/hostile.ts`, and the output expected on every device. */
 import { expect } from 'vitest';
 import { compiledTest } from './kernel-peer/inner-suite.ts';
 
-/** Names of `VerbsError` and of the native bridge's class of it. */
+/** Names of `VerbsError` and of the native bridge's subclass. */
 const OWN_ERROR = expect.stringMatching(/^(Verbs|Native)Error$/);
 
 /** An error as a case got it. */
@@ -70,7 +70,7 @@ export function untouched(steps: HostileSteps): void {
 export function kept(steps: HostileSteps): void {
   const refused = { name: OWN_ERROR, code: 'EINVAL', kind: 'refused' };
   expect(failedSteps(steps)).toMatchObject({ resizable: refused, detached: refused });
-  // A transfer is refused, or in older releases of Node made a copy of; either way they stay.
+  // Node refuses a transfer, or in older releases copies the bytes; either way they stay.
   for (const name of ['clone', 'post']) {
     expect(stepNamed(steps, name).error?.name ?? 'DataCloneError').toBe('DataCloneError');
   }

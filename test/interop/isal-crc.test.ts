@@ -26,7 +26,7 @@ describeWith(['isal'], 'CRC32C by ISA-L', () => {
     expect(openIsalCrc32c()(ascending)).toBe(0x46_dd_79_4e);
   });
 
-  it('is one of those that the engine is chosen from', () => {
+  it('is one of the candidates for the engine', () => {
     let compared = 0;
     chooseCrcEngine(undefined, (_, sizeBytes) => {
       if (sizeBytes === 65_536) compared++;

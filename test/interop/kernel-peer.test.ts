@@ -1,4 +1,4 @@
-/** The kernel peer itself, on which the suites with a kernel build. */
+/** The kernel peer itself, on which other suites depend. */
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { connect, createServer, type Socket } from 'node:net';
@@ -72,7 +72,7 @@ it('reports a changed source of siw', () => {
   expect(() => exposeSiwParameters(sources)).toThrow("siw's source has changed");
 });
 
-it('runs guests in turn, one for two processors unless they come first', async () => {
+it('runs guests in turn, one for two processors unless they have priority', async () => {
   const atOnce = (first: boolean) => [1, 2, 3, 4, 16].map((each) => guestsAtOnce(each, first));
   expect(atOnce(false)).toEqual([1, 1, 1, 2, 8]);
   expect(atOnce(true)).toEqual([1, 2, 3, 4, 16]);
@@ -165,10 +165,10 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
     const socket = connect(guest.forwarded(PORT), '127.0.0.1');
     socket.write(plainRequest());
     const reply = await receive(socket, 36);
-    // The STag, key apart, is not the one in the private data; the CRC field is ignored.
+    // The STag of the private data, changed except for its key; the CRC field is ignored.
     const stag = Buffer.from(reply.subarray(20, 24).map((byte, at) => (at < 3 ? byte ^ 0x5a : 0)));
-    // siw looks for FPDUs shortly after its Reply. An earlier one stays unread until
-    // more bytes arrive, so a peer that sends one and waits, waits for ever.
+    // siw looks for FPDUs shortly after its Reply. It leaves an earlier one unread until more bytes
+    // arrive, so a peer that sends one too early and then waits would wait forever.
     await quiet(200);
     const write = Buffer.from('0012c140', 'hex');
     const to = Buffer.alloc(8);
@@ -243,7 +243,7 @@ describeWith(['kernel-peer', 'native'], 'kernel peer', () => {
     expect(output).toBe('all made\n'.repeat(runs.length));
   });
 
-  it("lets ids of rdma_cm share ports as siw's table of the daemon's tests says", async () => {
+  it("lets rdma_cm ids share ports as the table of the daemon's tests says for siw", async () => {
     const [second, six] = ['10.0.2.16', 'fd00:2::15'];
     const clashes = new BindClashes(share);
     const script = [

@@ -1,6 +1,6 @@
 /**
- * For a guest: the transport of the kernel's SCTP, with both ends in this process, and then with a peer
- * that does what a DDP peer does not. Prints what it was notified of.
+ * Runs in a guest: the transport of the kernel's SCTP, first with both ends in this process, then
+ * with a peer that breaks DDP's rules. Prints the notifications.
  */
 import { execFileSync } from 'node:child_process';
 import { hostSystem } from '#daemon/host/links/system';
@@ -68,7 +68,7 @@ async function endOf({ user }: RecordedEnd): Promise<string> {
   return `${user.end?.kind} ${user.end?.code}`;
 }
 
-/** A peer of the kernel's that is not ours, and our end. */
+/** A plain kernel socket as a peer of our end. */
 async function stranger(adaptation: number | undefined, port = 0): Promise<KernelSctpSocket> {
   const socket = KernelSctpSocket.open(A, port, adaptation);
   socket.connect(B, PORT);
@@ -104,7 +104,7 @@ const give = (): void => {
   }
 };
 mine.user.onWritable = give;
-// All that waits fits neither window nor buffer.
+// The waiting messages exceed window and buffer.
 theirs.association.pauseReading();
 give();
 await pause(300);

@@ -1,6 +1,7 @@
 /**
- * The kernel's SCTP as the transport of devices, in a guest whose kernel supports it: the transport alone, unmodified
- * programs on devices, devices of libusrsctp as their peers, and the compliance suite's connections and transfers.
+ * The kernel's SCTP as the transport of devices, in a guest whose kernel supports it: the transport
+ * on its own, unmodified programs, devices of libusrsctp as peers, and the compliance suite's
+ * connections and transfers.
  *
  * If the guest does not boot, all tests are skipped, with the reason.
  */
@@ -233,7 +234,7 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
   );
 
   it(
-    'passes what the compliance suite asks of connections and transfers',
+    'passes the compliance suite’s tests of connections and transfers',
     async () => {
       const suite = compiledTest('compliance/kernel-sctp-suite.js');
       const tests = await runInGuest(guest, folder.path, [suite]);

@@ -39,14 +39,14 @@ function obstacle(): string {
 const reason = obstacle();
 
 describe.skipIf(reason !== '')(`libfabric over two daemons${reason}`, () => {
-  // Not over ofi_rxm: libfabric 1.17 may crash when it closes that.
+  // ofi_rxm is not tested: libfabric 1.17 may crash when it closes it.
   it.each([
     ['iWARP, connections', '', 'verbs', 'msg'],
     ['RoCE, connections', 'roce:', 'verbs', 'msg'],
     ['RoCE, reliable datagrams over datagrams', 'roce:', 'verbs;ofi_rxd', 'rdm'],
   ])('fi_pingpong over %s: a bind to localhost names no device', (_, wire, layers, end) => {
     const words = `fi_pingpong -p '${layers}' -e ${end} -I 20 -S 4096 -c`;
-    // By default libfabric takes the link-local GID, which leads to no other host.
+    // By default libfabric uses the link-local GID, which reaches no other host.
     const gid = wire === '' ? '' : 'env FI_VERBS_GID_IDX=1 ';
     const run = (device: string) =>
       `${gid}node ${MAIN} run --network host --device ${device} -- timeout ${programSeconds()}`;

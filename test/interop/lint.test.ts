@@ -8,7 +8,7 @@ import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { compileProgram } from './c-programs.ts';
 
 const DOCUMENT = readFileSync(join(repositoryRoot(), 'daemon/LINT.md'), 'utf8');
-/** The program's rule, and its GID index, by the rule that is broken; default the rule and 0. */
+/** Arguments of the program, by the rule that it breaks; by default the rule and GID index 0. */
 const WORDS: Readonly<Record<string, readonly string[]>> = { 'gid-of-host': ['none', '1'] };
 const folder = new CommandFolder();
 let program: string;
@@ -18,7 +18,7 @@ async function linted(how: string, words: readonly string[]): Promise<Finished> 
   return await runCommand(['run', how, ...device, '--', ...words]);
 }
 
-/** A line without what differs from run to run, and without the process. */
+/** A line without the parts that differ from run to run, and without the process. */
 function steady(line: string): string {
   return line
     .replaceAll(/0x[0-9a-f]+/g, '0x…')
@@ -65,7 +65,7 @@ describeWith(['native'], 'run --lint', () => {
     );
   });
 
-  it('leaves the status of a program that fails', async () => {
+  it('keeps the exit status of a program that fails', async () => {
     const { status } = await linted('--lint=error', ['sh', '-c', `${program} mr-unused 0; exit 7`]);
     expect(status).toBe(7);
   });

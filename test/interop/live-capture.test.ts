@@ -13,7 +13,7 @@ const folder = new CommandFolder();
 let socket: string;
 let port: string;
 
-/** An rping of this many pings between two devices of the daemon; `-P` serves any number of clients. */
+/** Starts an rping server on one device; `-P` serves any number of clients. */
 async function rpingServer(): Promise<RunningCommand> {
   const words = ['rping', '-s', '-P', '-d', '-a', SERVER, '-p', port, '--socket', socket];
   const server = folder.start(words);

@@ -9,7 +9,7 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** As many as `make -j40` starts. */
 const JOBS = 40;
-/** The addresses and the port are those of every job. */
+/** All jobs use the same addresses and port. */
 const PAIR = `rping -s -a 127.0.0.1 -C 3 &
   until rdma resource show cm_id | grep -q LISTEN; do sleep 0.2; done
   rping -c -a 127.0.0.1 -C 3 && wait`;

@@ -21,7 +21,7 @@ async function run(environment: Environment): Promise<EndedProgram> {
   return await new ShimProgram([...words, 'roce0', 'iwarp0', ADDRESS], given).end();
 }
 
-/** A line without what differs from run to run. */
+/** A line without the parts that differ from run to run. */
 function steady(line: string): string {
   return line
     .replaceAll(/0x[0-9a-f]+/g, '0x…')

@@ -1,6 +1,6 @@
 /**
- * Programs that move or unmap memory which is registered. A kernel has its pages pinned; here devices follow
- * what the preload library sees, and the log names what they cannot reach.
+ * Programs that move or unmap registered memory. A kernel pins its pages; here devices follow the
+ * changes that the preload library sees, and the log names memory that they cannot reach.
  */
 import { beforeAll, expect, it } from 'vitest';
 import { DaemonProcess } from '../support/daemon-process.ts';
@@ -17,7 +17,7 @@ describeWith(['native'], 'registered memory', () => {
     program = compileProgram('moved-memory');
   });
 
-  /** Runs the program on a daemon that reaches memory this way; with the daemon's log. */
+  /** Runs the program on a daemon that reaches memory this way; returns the daemon's log, too. */
   async function run(tier: string, how: string): Promise<{ ended: EndedProgram; log: string }> {
     const daemon = await DaemonProcess.start({
       devices: [{ name: 'roce0', addresses: ['127.0.72.45'], transport: 'roce' }],

@@ -87,7 +87,7 @@ describe('connections of a native device', () => {
     expect(await rig.stop()).toBe(0);
   });
 
-  it('come and go in numbers, while ids are destroyed on other threads', async () => {
+  it('come and go in large numbers while other threads destroy ids', async () => {
     const outcomes: string[] = [];
     for (let round = 0; round < 60; round += 1) {
       await using listener = await listen(server, { host: '127.0.0.1' });
@@ -178,7 +178,7 @@ describe('connections of a native device', () => {
 });
 
 describe('a daemon whose native devices go away', () => {
-  it('notifies its clients, continues without them, and ends in good order', async () => {
+  it('notifies its clients, continues without the devices, and exits cleanly', async () => {
     const rig = new NativeDaemonRig();
     await rig.start([{ name: 'siw0', addresses: ['127.0.0.1'] }], ['--device', 'emu0=127.0.0.3']);
     const client = await connectDaemon({ socketPath: rig.socketPath });

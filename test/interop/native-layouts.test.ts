@@ -1,6 +1,6 @@
 /**
- * The struct layouts and numbers of the native bridge against the installed headers: a program is
- * made of the table, compiled and asked.
+ * The struct layouts and numbers of the native bridge against the installed headers: a program that
+ * is generated from the table prints the real ones.
  */
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
@@ -21,7 +21,7 @@ import { CONSTANTS, LAYOUTS, type StructLayout } from '#native-bridge/rdma/layou
 import { describeWith } from '../support/prerequisites.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
-/** Numbers of the contract that the bridge hands to the library as they are. */
+/** Numbers of the contract that the bridge passes to the library unchanged. */
 const CONTRACT_NUMBERS: Readonly<Record<string, number>> = {
   IBV_ACCESS_LOCAL_WRITE: Access.localWrite,
   IBV_ACCESS_REMOTE_WRITE: Access.remoteWrite,

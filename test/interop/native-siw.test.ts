@@ -77,8 +77,8 @@ async function doctorAfter(script: string): Promise<ReadonlyMap<string, Finding>
 }
 
 /**
- * Runs a command as a user bound by file permissions. It stays root, since no other may be allowed
- * to read the checkout.
+ * Runs a command as a user bound by file permissions. It stays root, since other users may be
+ * unable to read the checkout.
  */
 const POWERLESS = 'setpriv --bounding-set=-dac_override,-dac_read_search';
 
@@ -240,7 +240,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
       closed(await misuse('twice'));
     });
 
-    it('calls on what was destroyed', async () => {
+    it('calls on destroyed objects', async () => {
       untouched(await misuse('afterwards'));
     });
 
@@ -291,7 +291,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
     });
   });
 
-  it('siw does in each row of conform what daemon/CONFORMANCE.md says', async () => {
+  it('siw matches daemon/CONFORMANCE.md in each row of conform', async () => {
     await guest.setSiw({ crcRequired: true });
     const target = guest.run(iwarpdInGuest(`conform --serve --native -p ${PORT}`));
     await target.waitFor(/ready/);
@@ -307,7 +307,7 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
     expect(await target.exit, target.output).toBe(130);
   });
 
-  // The last: it leaves the guest with other devices.
+  // Must be the last: it leaves the guest with other devices.
   it(
     'passes the compliance suite',
     async () => {

@@ -57,7 +57,7 @@ function sha256(bytes: Buffer): string {
   return createHash('sha256').update(bytes).digest('hex');
 }
 
-/** Bytes that repeat nowhere soon. */
+/** Bytes without short repetitions. */
 function noise(count: number): Buffer {
   const bytes = Buffer.alloc(count);
   let state = 0x2545f491;
@@ -98,7 +98,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       server.command.signal('SIGTERM');
       const ended = await server.command.end();
       expect(ended.status, ended.stderr).toBe(0);
-      // No procedure failed by a fault of the server, and no connection by one of the protocol.
+      // No procedure failed because of the server, and no connection because of the protocol.
       expect(ended.stderr).not.toMatch(/failed/);
     });
 
@@ -173,7 +173,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       const lines = output.trimEnd().split('\n');
       expect(lines.slice(0, 4)).toEqual(['2 4', '2 4', 'a', '4711 981173106.123456789']);
       expect(lines.slice(4, 9)).toEqual(['1000000', 'one', 'kept', 'gone', expect.any(String)]);
-      // Linux has no text for what NFS3ERR_NOTSUPP becomes.
+      // Linux has no text for the errno of NFS3ERR_NOTSUPP.
       expect(output).toMatch(/mkfifo: .*error 524/);
       expect(output).toMatch(/nothing: No such file/);
       expect(output).toMatch(/File name too long/);
@@ -182,7 +182,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       expect(lstatSync(join(server.directory, 'posix/d')).mode & 0o7777).toBe(0o4711);
     });
 
-    it('holds users to the modes of files', async () => {
+    it('enforces file modes', async () => {
       const output = await inGuest(`
         mkdir -m 755 ${mounted}/users && cd ${mounted}/users
         echo open >open && chmod 644 open && echo secret >secret && chmod 600 secret
@@ -202,7 +202,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       expect(output).toMatch(/chmod: .*not permitted/);
     });
 
-    it('sees what changes on the host', async () => {
+    it('sees changes made on the host', async () => {
       writeFileSync(join(server.directory, 'host'), 'first\n');
       expect(await inGuest(`cat ${mounted}/host`)).toBe('first\n');
       writeFileSync(join(server.directory, 'host'), 'second, and longer\n');
@@ -252,7 +252,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       expect(output).toMatch(/^there$/m);
     });
 
-    it('carries out a call once that a client repeats on a new connection', async () => {
+    it('carries out only once a call that a client repeats on a new connection', async () => {
       const directory = folder.file('broken');
       mkdirSync(join(directory, 'many'), { recursive: true });
       for (let i = 0; i < 300; i++) writeFileSync(join(directory, 'many', `${i}`), '');
@@ -270,7 +270,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
       expect(proxy.breaks).toBe(3);
     });
 
-    it('over a daemon is served as well', async () => {
+    it('is served over a daemon, too', async () => {
       const socket = folder.file('d/s');
       const daemon = await folder.daemon(socket, ['--no-crc']);
       const directory = folder.file('by-daemon');

@@ -11,7 +11,7 @@ import { patience } from '../support/patience.ts';
 import { missingPackages, repositoryRoot } from '../support/prerequisites.ts';
 
 const MAIN = join(repositoryRoot(), 'dist/daemon/cli/main.js');
-/** In its own process tree, so all of a script ends with it. */
+/** In its own PID namespace, so all processes of a script end with it. */
 const APART = ['--net', '--mount', '--pid', '--fork', '--kill-child'];
 const SCRIPT_TIMEOUT_MS = 50_000;
 
@@ -78,7 +78,7 @@ describe.skipIf(reason !== '')(`a server that rpcbind knows${reason}`, () => {
     expect(stdout, stderr).toContain('file\n');
   });
 
-  it('serves nothing when rpcbind has the program elsewhere, or is not there', () => {
+  it('serves nothing if rpcbind has the program elsewhere, or does not run', () => {
     const [log, other] = [folder.file('first'), folder.file('other')];
     const { stdout, stderr } = inOwnNetwork(`
       serve ${directory} --port 20049 --mount-port 20048 > ${log} & ours=$!

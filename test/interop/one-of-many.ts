@@ -1,6 +1,6 @@
 /**
- * One of many concurrent programs, all with the same addresses and port: a message between two
- * nodes on a private daemon, or of a device in this process. Argument: `daemon` or `embedded`.
+ * One of many concurrent programs, all with the same addresses and port: it sends a message between
+ * two nodes of a private daemon, or on a device in this process. Argument: `daemon` or `embedded`.
  */
 import { SendFlag, WCOpcode, WROpcode } from '#contract/verbs/enums';
 import { createEmbedded } from '#daemon/embedded/embedded-provider';

@@ -15,7 +15,7 @@ import { type DissectedFpdu, type Dissection, dissect } from './tshark.ts';
 const TAGGED_BYTES = 14;
 const UNTAGGED_BYTES = 18;
 const READ_REQUEST_BYTES = 28;
-/** Around the lengths that need PAD, around a segment, and many segments. */
+/** Lengths with and without PAD, lengths around a segment's, and several segments. */
 const SIZES = [0, 1, 2, 3, 4, 63, 1423, 1424, 1425, 4096, 65_536, 200_000];
 
 const directory = temporaryFolder();

@@ -27,9 +27,12 @@ const STRANGER = 23_456;
 const TOOLS =
   'node bash sh env cat ls mkdir mv rm dirname readlink sed grep uname ibv_devices rping sleep timeout';
 const SETPRIV = '/usr/bin/setpriv';
-/** ELF's numbers of the machines that a package has the preload library for. */
+/** ELF machine numbers of the preload libraries in a package. */
 const ELF_MACHINES = { x64: 62, arm64: 183 } as const;
-/** In an ELF header of 64 bits: the machine; in a section header: its type and the symbol table's. */
+/**
+ * Offsets of the machine in an ELF header and of the type in a section header; a symbol table's
+ * type.
+ */
 const ELF_MACHINE_OFFSET = 18;
 const SECTION_TYPE_OFFSET = 4;
 const SECTION_SYMTAB = 2;
@@ -69,14 +72,14 @@ function run(
   });
 }
 
-/** A command of the stranger's, in the project. */
+/** Runs a command as the stranger, in the project. */
 function asStranger(...words: string[]): Promise<Finished> {
   const identity = ['--reuid', `${STRANGER}`, '--regid', `${STRANGER}`, '--clear-groups'];
   const environment = { PATH: join(root, 'bin'), HOME: join(root, 'home') };
   return run([SETPRIV, ...identity, ...words], project, environment);
 }
 
-/** A copy of what git tracks or would track, as a clone of the next commit has it. */
+/** Copies the files that git tracks or would track, as in a clone of the next commit. */
 function copyOfCheckout(target: string): void {
   const listed = spawnSync('git', ['ls-files', '-z', '-co', '--exclude-standard'], {
     cwd: repositoryRoot(),

@@ -1,4 +1,4 @@
-/** Debian's Chromium on the page of a daemon: offline, and with an ear on its console. */
+/** Debian's Chromium on the page of a daemon, offline, with its console recorded. */
 import { readFileSync } from 'node:fs';
 import {
   type Browser,
@@ -14,7 +14,7 @@ import { patience } from '../support/patience.ts';
 
 const CHROMIUM = '/usr/bin/chromium';
 
-/** Time for the page's action of every second, on a busy machine. */
+/** Time limit for the page's next update, made every second, on a busy machine. */
 export const SHOWN_TIMEOUT_MS = patience(20_000);
 
 interface PageOptions {
@@ -27,7 +27,7 @@ interface PageOptions {
 export async function launchBrowser(): Promise<Browser> {
   return await chromium.launch({
     executablePath: CHROMIUM,
-    // Containers and root have no sandbox to offer; the page is our own.
+    // The sandbox is unavailable in containers and for root; the page is our own.
     args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage'],
   });
 }
@@ -97,7 +97,7 @@ export class PageRig {
   }
 }
 
-/** The link to the page of the daemon at a socket: with its token, unless that was given to it. */
+/** The link to the page of the daemon at a socket, with the token if the daemon made it. */
 export function pageOf(socket: string): string {
   const { http } = JSON.parse(readFileSync(`${socket}.run`, 'utf8')) as { http?: HttpReady };
   if (http === undefined) throw new Error('the daemon has no HTTP');

@@ -11,7 +11,7 @@ import { withPalette } from './palette-png.ts';
 
 const PORT = '7174';
 const WIDTH = 1100;
-/** How long the plots fill. */
+/** How long traffic runs to fill the plots. */
 const TRAFFIC_MS = 45_000;
 
 const [, , file] = process.argv;

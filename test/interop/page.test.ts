@@ -24,7 +24,9 @@ const BUNDLE = fileURLToPath(new URL('../../dist/daemon/page/bundle.html', impor
 const WEIGHT_MAX_BYTES = 200 * 1024;
 const TOKEN = 'a-token-that-cannot-be-guessed';
 const FIRST_DATA_MAX_MS = 1000;
-/** Share of one core: the daemon has one, so this is the throughput that a page can cost. */
+/**
+ * Share of one core. The daemon uses one, so this is the share of its throughput that a page costs.
+ */
 const IDLE_COST_MAX = 0.02;
 
 let browser: Browser;
@@ -97,7 +99,7 @@ function expectNoComplaint({ complaints, strayRequests }: PageRig): void {
 }
 
 describeWith(['chromium', 'rdma-programs'], 'the page over RoCE', () => {
-  it('shows packets of a RoCE device, and a fault of them', async () => {
+  it('shows packets of a RoCE device, and a fault on them', async () => {
     const shown = await open();
     const port = String(await freePort());
     // More than it can send before the test ends.
@@ -124,7 +126,7 @@ describeWith(['chromium', 'rdma-programs'], 'the page over RoCE', () => {
 });
 
 describeWith(['chromium'], 'the page', () => {
-  it('is one answer of less than 200 KiB, with everything in it', async () => {
+  it('is a single response of less than 200 KiB', async () => {
     const shown = await open();
     await shown.shows('#device-list h3', /iwarp0/);
     await shown.shows('#object-panel .empty', /No queue pair yet; try iwarpd run -- ibv_devinfo/);
@@ -139,7 +141,7 @@ describeWith(['chromium'], 'the page', () => {
     expectNoComplaint(shown);
   });
 
-  it('shows the first data within a second of being asked for', async () => {
+  it('shows the first data within a second of loading', async () => {
     const shown = await open();
     const times: number[] = [];
     for (let load = 0; load < 3; load += 1) {
@@ -152,7 +154,7 @@ describeWith(['chromium'], 'the page', () => {
     expect(Math.min(...times)).toBeLessThan(patience(FIRST_DATA_MAX_MS));
   });
 
-  it('shows queue pairs in RTS with their peers, and plots what passes', async () => {
+  it('shows queue pairs in RTS with their peers, and plots the traffic', async () => {
     const shown = await open();
     await startTraffic();
     await shown.shows('#object-panel tbody .badge', /^RTS$/);
@@ -465,7 +467,7 @@ function processorSeconds(pid: number): number {
 /** Maximum height of the line in each plot, in pixels. */
 const HEIGHTS_OF_LINES = `[...document.querySelectorAll('.plot canvas')].map((canvas) => {
   const { width, height } = canvas;
-  // A copy, since Chromium remarks on looking at a canvas again and again.
+  // A copy, since Chromium warns about repeated reads of a canvas.
   const copy = Object.assign(document.createElement('canvas'), { width, height });
   const context = copy.getContext('2d', { willReadFrequently: true });
   context.drawImage(canvas, 0, 0);
@@ -491,7 +493,7 @@ const SHOW = `(() => {
 
 const OVERFLOW = 'document.documentElement.scrollWidth - window.innerWidth';
 
-/** Texts whose contrast with their ground is below 4.5 to 1 (WCAG AA). */
+/** Texts whose contrast with their background is below 4.5 to 1 (WCAG AA). */
 const LOW_CONTRAST = `(() => {
   const channels = (text) => (text.match(/[0-9.]+/g) ?? []).map(Number);
   const luminance = ([red, green, blue]) => {

@@ -1,13 +1,13 @@
 /**
- * A picture of a screen with its 256 most frequent colours, in a third of the bytes: Chromium writes
- * three bytes for each pixel, of which few are ever needed. PNG: ISO/IEC 15948.
+ * Reduces a screenshot to its 256 most frequent colours and a third of the bytes: Chromium writes
+ * three bytes for each pixel, although a screen has few colours. PNG: ISO/IEC 15948.
  */
 import { crc32, deflateSync, inflateSync } from 'node:zlib';
 
 const SIGNATURE = Uint8Array.of(0x89, 0x50, 0x4e, 0x47, 0x0d, 0x0a, 0x1a, 0x0a);
 const COLOURS_MAX = 256;
 
-/** The same picture with a palette. `png` has 8 bits a channel, RGB or RGBA, as Chromium writes it. */
+/** Gives a PNG a palette. `png` has 8 bits a channel, RGB or RGBA, as Chromium writes it. */
 export function withPalette(png: Buffer): Buffer {
   const { width, pixels } = parsePng(png);
   const palette = frequentColours(pixels);

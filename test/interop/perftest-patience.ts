@@ -1,15 +1,15 @@
 /** perftest in a guest, which may be too slow for it when the host is busy. */
 
-/** How often a perftest is started, where it was too slow. */
+/** Maximum starts of a perftest that is too slow. */
 export const ATTEMPTS = 3;
 
 const TOO_SLOW = /RDMA_CM_EVENT_REJECTED|ERRNO: Connection refused|Correlation coefficient/;
 
 /**
- * True for a perftest that was too slow for itself. It exchanges parameters over one connection and
- * then opens another, for which its server starts to listen only then, without notice; if that takes
- * longer than the half second for which our device retries, or keeps the port, the client is
- * refused. It also fails if the processor's clock and the time of day seem to
+ * True if a perftest failed only because it ran too slowly. It exchanges parameters over one
+ * connection and then opens another, for which its server only then starts to listen, without
+ * notice. If that takes longer than the half second for which our device retries, or keeps the
+ * port, the client is refused. It also fails if the processor's clock and the time of day seem to
  * disagree, as they do in a guest that waits for the host.
  */
 export function perftestWasTooSlow(ended: {
@@ -19,7 +19,7 @@ export function perftestWasTooSlow(ended: {
   return ended.status !== 0 && TOO_SLOW.test(ended.output);
 }
 
-/** Retries until it is fast enough; otherwise `attempt` returns the client's output. */
+/** Retries `attempt`, which returns undefined if it was fast enough, else the client's output. */
 export async function untilFast(attempt: () => Promise<string | undefined>): Promise<void> {
   let output: string | undefined;
   for (let count = 0; count < ATTEMPTS; count++) {

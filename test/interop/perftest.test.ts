@@ -1,11 +1,12 @@
 /**
  * perftest's bandwidth and latency programs, unmodified, both ends on one daemon.
  *
- * perftest itself sets limits. A Send transfer waits for credit that a Write brings, which raises
- * no event: with -e its sender sleeps for ever once the receiver lags behind by `rx-depth` messages,
- * so messages are large enough for the stream to hold it back. Several connections on one
- * shared receive queue get more credit than the queue has entries, which ends a stream over iWARP
- * as there is no "receiver not ready" to retry; so --use-srq is run with one connection.
+ * perftest itself has limits. The sender of a Send transfer waits for credit that arrives by a
+ * Write, which raises no event: with -e it sleeps forever once the receiver lags behind by
+ * `rx-depth` messages, so messages are large enough for the stream to slow the sender down. Several
+ * connections on one shared receive queue get more credit than the queue has entries. Over iWARP
+ * that ends a stream, since there is no "receiver not ready" to retry, so --use-srq runs with one
+ * connection.
  */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';

@@ -3,9 +3,9 @@
  * (`preload-stress`), with daemons that serve and daemons that die.
  *
  * The library's own memory comes from mmap, so AddressSanitizer reports a use after unmap as an
- * access to unmapped memory. ThreadSanitizer sees the library's accesses, not those of
- * libibverbs, whose packages are built without it; with address randomization beyond what it can
- * take (`vm.mmap_rnd_bits` of 32) it needs `setarch -R`, which some containers refuse.
+ * access to unmapped memory. ThreadSanitizer sees the library's accesses, not those of libibverbs,
+ * whose packages are built without it. If the kernel randomizes more address bits than it supports
+ * (`vm.mmap_rnd_bits` of 32), it needs `setarch -R`, which some containers refuse.
  *
  * `IWARPD_STRESS_SECONDS` sets how long each run takes, `IWARPD_STRESS_SEED` repeats one:
  * `IWARPD_STRESS_SECONDS=600 npm test -- test/interop/preload-sanitizers.test.ts`.
@@ -31,9 +31,9 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 const SECONDS = Number(process.env['IWARPD_STRESS_SECONDS'] ?? 4);
 const SEED = Number(process.env['IWARPD_STRESS_SEED'] ?? randomInt(2 ** 31));
 const DEATHS = Math.max(3, Math.round(SECONDS / 2));
-/** When a daemon dies, at the latest, in milliseconds after the first messages. */
+/** A daemon dies within this many milliseconds after the first messages. */
 const DEATH_MS = 1000;
-/** Beyond the time that the program is given: its own limits end it long before. */
+/** Added to the program's own time limit, which ends it long before. */
 const PATIENCE_MS = 90_000;
 
 const sources = join(repositoryRoot(), 'native-bridge/preload');
@@ -96,7 +96,7 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
     compile('cc', [...flags, '-pthread', ...paths, '-libverbs', '-lrdmacm', '-o', stress]);
   });
 
-  /** Builds the library of these sources, of which few differ from those built before; returns its path. */
+  /** Builds the library, compiling only sources that are new or changed; returns its path. */
   function build({ flags }: Sanitizer, folder: string, target: string): string {
     const variables = { CC: join(stressSources, 'keep-objects.sh'), KEPT_OBJECTS: directory };
     compile('bash', [join(folder, 'build.sh'), target, ...flags], variables);
@@ -195,7 +195,7 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
     expect(ended).toMatchObject({ status: 0, output: '' });
   });
 
-  // Each breaks the library by a change of its source: a suite that does not notice proves nothing.
+  // Each breaks the library by a change of its source, which the suite must notice.
   it.each([
     {
       fault: 'a file is used after it was freed',
@@ -203,7 +203,7 @@ describeWith(['sanitizers'], `the preload library under stress (seed ${SEED})`, 
       from: 'device_file_try_ref(endpoint->file)',
       to: 'true',
       sanitizer: ADDRESS,
-      // Who notices first: the sanitizer, or the program, whose calls fail.
+      // Either may notice first: the sanitizer, or the program, whose calls fail.
       report: /AddressSanitizer|: not true: /,
     },
     {

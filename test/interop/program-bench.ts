@@ -23,14 +23,14 @@ export class ProgramBench {
   readonly folder = new CommandFolder();
   readonly socketPath = this.folder.file('d/s');
 
-  /** Starts the daemon, with these options more. */
+  /** Starts the daemon with additional options. */
   async start(options: readonly string[] = []): Promise<void> {
     await this.folder.daemon(this.socketPath, options);
   }
 
   /**
-   * Starts a program; its time is limited by `timeout`, which passes signals and status on: to `idleSeconds`
-   * on an idle machine, to more on a busy one.
+   * Starts a program under `timeout`, which passes on signals and status. The limit is
+   * `idleSeconds`, and more on a busy machine.
    */
   program(words: readonly string[], idleSeconds = PROGRAM_MS / 1000): RunningCommand {
     const limit = ['timeout', '--kill-after=1', `${patience(idleSeconds * 1000) / 1000}`];
@@ -53,7 +53,7 @@ export class ProgramBench {
     return server;
   }
 
-  /** Runs a server and then its client; both ends of it. */
+  /** Runs a server and then its client; returns the outcomes of both. */
   async pair(
     port: number,
     server: readonly string[],
@@ -76,7 +76,7 @@ export async function endOf(program: RunningCommand): Promise<EndedProgram> {
   return { status, output: stdout + stderr };
 }
 
-/** Looks without connecting, since a server may serve its first connection only. */
+/** Checks without connecting, since a server may serve only its first connection. */
 export function isListening(port: number): boolean {
   const wanted = port.toString(16).toUpperCase().padStart(4, '0');
   const listening = new RegExp(`^ *\\d+: [0-9A-F]+:${wanted} [0-9A-F]+:0000 0A `, 'm');

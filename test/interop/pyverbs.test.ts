@@ -15,8 +15,8 @@ const COMMAND = join(repositoryRoot(), 'dist/daemon/cli/main.js');
 let folder: string;
 
 /**
- * The tests ask iproute2 for the address of the device's interface. Each daemon here has a loopback
- * address of its own, so their fixed port is free, and no interface lists it.
+ * The tests ask iproute2 for the address of the device's interface. Each daemon here has its own
+ * loopback address, at which their fixed port is free, but which no interface lists.
  */
 function writeAddressTool(directory: string, address: string): void {
   const answer = JSON.stringify([
@@ -29,7 +29,7 @@ function writeAddressTool(directory: string, address: string): void {
 
 let lastHost = 0;
 
-/** Runs modules, or single tests of them, on a daemon of their own. */
+/** Runs modules, or single tests of them, on a separate daemon. */
 async function runTests(...names: readonly string[]): Promise<Outcomes> {
   const host = ++lastHost;
   const address = `127.0.71.${host}`;
@@ -50,9 +50,9 @@ async function runTests(...names: readonly string[]): Promise<Outcomes> {
 interface Expectation {
   readonly module: string;
   readonly ok: readonly string[];
-  /** Tests that connect queue pairs without a connection manager, as no iWARP device can. */
+  /** Tests that connect queue pairs without a connection manager, which no iWARP device can do. */
   readonly broken?: readonly string[];
-  /** Tests that draw attributes, and are skipped when they draw one that siw's provider lacks. */
+  /** Tests that choose random attributes, and are skipped if siw's provider lacks one of them. */
   readonly drawn?: readonly string[];
 }
 
@@ -109,7 +109,7 @@ const MODULES: readonly Expectation[] = [
 /** Tests of test_rdmacm that move bytes over connections. */
 const CONNECTIONS = ['sync_traffic', 'async_read', 'async_write', 'async_reject_traffic'] as const;
 
-/** Tests of test_rdmacm that want InfiniBand, and their messages when an iWARP device refuses. */
+/** Tests of test_rdmacm that need InfiniBand, and their messages when an iWARP device refuses. */
 const REFUSALS: readonly { name: string; says: RegExp; why: string }[] = [
   {
     name: 'async_traffic',
@@ -130,7 +130,7 @@ const REFUSALS: readonly { name: string; says: RegExp; why: string }[] = [
 ];
 
 const missing = missingPackages('pyverbs');
-// Some images of Debian leave documentation out of packages, and these tests with it.
+// Some images of Debian omit packages' documentation, and with it these tests.
 const unpacked = existsSync(PACKAGED_TESTS) ? '' : `${PACKAGED_TESTS} was left out`;
 const lack = missing.length > 0 ? `missing packages: ${missing.join(' ')}` : unpacked;
 const reason = lack === '' ? '' : ` (${lack})`;
@@ -152,7 +152,7 @@ describe.skipIf(lack !== '')(`rdma-core's own tests${reason}`, () => {
     }
   });
 
-  // siw reports a false state. Half of the draws have what its provider lacks.
+  // siw reports a false state. Half of the random choices need a feature that its provider lacks.
   it('test_qp: the state of a queue pair is reported correctly', async () => {
     const test = 'test_query_rc_qp';
     const draws = Array.from({ length: 20 }, () => `test_qp.QPTest.${test}`);

@@ -46,7 +46,7 @@ describeWith(['rdma-programs'], 'the device over iwarpd', () => {
     expect(output).toMatch(/GID\[ +0\]:\s+0000:0000:0000:0000:0000:ffff:/);
   });
 
-  it('is one of several that a daemon of the program’s own has', async () => {
+  it('is one of several devices of the program’s own daemon', async () => {
     const devices = ['--device', 'a=127.0.0.2', '--device', 'b=127.0.0.3'];
     const run = (...words: readonly string[]) => {
       return endOf(bench.folder.start(['run', ...devices, '--', ...words]));
@@ -61,14 +61,14 @@ describeWith(['rdma-programs'], 'the device over iwarpd', () => {
 });
 
 describeWith(['rdma-programs'], 'programs of librdmacm over iwarpd', () => {
-  it('rping pings, and each end shows and verifies what it got', async () => {
+  it('rping pings, and each end shows and verifies the received data', async () => {
     const words = ['rping', '-a', ADDRESS, '-p', port, '-C', '10', '-v', '-V'];
     const { server, client } = await bothSucceed([...words, '-s'], [...words, '-c']);
     expect(client.match(/^ping data: rdma-ping-\d/gm)).toHaveLength(10);
     expect(server.match(/^server ping data: rdma-ping-\d/gm)).toHaveLength(10);
   });
 
-  it('rping: two daemons of the programs’ own talk to each other', async () => {
+  it('rping: two programs, each on its own daemon, talk to each other', async () => {
     const words = ['rping', '-a', ADDRESS, '-p', port, '-C', '3', '-v'];
     const run = ['run', '--fresh', '--network', 'host', '--', 'timeout', `${programSeconds()}`];
     const server = bench.folder.start([...run, ...words, '-s']);
@@ -107,7 +107,7 @@ describeWith(['rdma-programs'], 'programs of librdmacm over iwarpd', () => {
     const server = await bench.server(Number(port), ['cmtime', '-b', ADDRESS, '-p', port]);
     const words = ['cmtime', '-s', ADDRESS, '-b', ADDRESS, '-p', port, '-c', '100'];
     const { status, output } = await bench.run(words);
-    // The server serves for ever.
+    // The server serves forever.
     server.signal('SIGTERM');
     await endOf(server);
     expect(status, output).toBe(0);
@@ -124,17 +124,16 @@ describeWith(['rdma-programs'], 'programs of librdmacm over iwarpd', () => {
 });
 
 /**
- * By default, rstream and riostream stream each of these sizes in two ways: one transfer each way
- * 100,000 times (fewer of the larger sizes), then as many one way and back once. Both ends poll
- * without a pause, so on two cores the daemon waits for time slices of theirs: minutes. These are
- * the same sizes in the same two ways, fewer times.
+ * By default, rstream and riostream stream each of these sizes in two ways: one transfer each way,
+ * 100,000 times (fewer for larger sizes); then that many transfers one way and back, once. Both
+ * ends poll without a pause, so on two cores the daemon must wait for time slices, which takes
+ * minutes. Here the same sizes are streamed in the same two ways, but fewer times.
  *
- * Both ends need the same counts. riostream's receiver watches the last byte of its own size, and
- * its sender writes past the receiver's mapping when it got a larger one: the stream is
- * terminated and the receiver waits for ever, over the kernel's siw as well. rstream's sender is
- * granted every receive that its peer has posted; grants themselves need one, too. So a peer that
- * sends much and does not look at what comes, as with other counts at the other end, has its stream
- * terminated, since iWARP does not wait for a receive.
+ * Both ends need the same counts. riostream's receiver watches the last byte of its own size. A
+ * sender with a larger size writes past the receiver's mapping, so the stream is terminated and the
+ * receiver waits forever, over the kernel's siw, too. rstream grants its peer every receive that it
+ * has posted, although grants also need receives. If the counts differ, a peer sends much without
+ * reading, and its stream is terminated, since iWARP does not wait for a receive.
  */
 const STREAMS = [
   ['64', '1', '2000'],
@@ -177,8 +176,8 @@ describeWith(['rdma-programs'], 'rsockets over iwarpd', () => {
     const { client, server } = await bench.pair(Number(port), words, [...words, '-s', ADDRESS]);
     expect(server.status, server.output).toBe(0);
     expect(rowsOf(server.output)).toHaveLength(1);
-    // The server ends when it has sent all. Where the client learns that together with the last
-    // data, which over siw is the rule, it takes the hang-up for an error.
+    // The server exits once it has sent everything. If the client notices that together with the
+    // last data, as it usually does over siw, it takes the hang-up for an error.
     expect([0, HUNG_UP], client.output).toContain(client.status);
     if (client.status === 0) expect(rowsOf(client.output)).toHaveLength(1);
   });

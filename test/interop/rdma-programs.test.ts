@@ -21,7 +21,7 @@ beforeAll(async () => {
 afterAll(() => bench.stop());
 
 describeWith(['rdma-tools'], 'qperf over iwarpd', () => {
-  /** A server, one client's tests of one second each, and the end of both. */
+  /** Runs a server, and a client whose tests take one second each; returns both outcomes. */
   async function qperf(...words: readonly string[]): Promise<EndedPair> {
     const port = String(await freePort());
     const server = await bench.server(Number(port), ['qperf', '-lp', port]);
@@ -32,7 +32,7 @@ describeWith(['rdma-tools'], 'qperf over iwarpd', () => {
 
   it('measures bandwidth and latency of connections made by rdma_cm', async () => {
     const tests = ['rc_bw', 'rc_lat', 'rc_bi_bw', 'rc_rdma_read_bw'];
-    // Its sender does not wait for receives: 1024 of this size last while the receiver is delayed.
+    // Its sender ignores receives; 1024 of this size suffice while the receiver is delayed.
     const { client, server } = await qperf('-cm1', '-m', '128K', ADDRESS, ...tests);
     expect(client.status, client.output).toBe(0);
     expect(server.status, server.output).toBe(0);

@@ -1,18 +1,19 @@
 /**
  * rdma-core's own tests of rdma_cm with their two sides on two hosts. Debian ships them for one
- * host: a test forks both sides, and both take the address of its device. Here each host runs all of
- * the test but the other side; barrier and queue between the sides become a TCP connection.
+ * host: a test forks both sides, and both take the address of its device. Here each host runs the
+ * test without the other side; a TCP connection replaces the barrier and the queue between the
+ * sides.
  *
- * The other tests cannot be divided so: they give two queue pairs of one process to each other, and a
- * process has the devices of one daemon or those of the kernel.
+ * The other tests cannot be split this way: they connect two queue pairs of one process, and a
+ * process has the devices of either one daemon or the kernel.
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { PYTHON, unpackTests } from './pyverbs-runner.ts';
 
 /**
- * One side: `passive` or `active`, the device and its address, that of the passive side and the TCP
- * port that it listens on, then names of tests.
+ * The program of one side. Arguments: `passive` or `active`, the device and its address, the
+ * passive side's address and TCP port, then names of tests.
  */
 const SIDE = `
 import json, multiprocessing, os, socket, sys, unittest
@@ -28,7 +29,7 @@ parser.parse_args()
 import tests.base, tests.base_rdmacm, tests.rdmacm_utils
 from tests.test_rdmacm import CMTestCase
 
-# Seconds that a test may take, and after which one whose traffic must not arrive has not.
+# Seconds that a test may take, and seconds after which traffic counts as blocked.
 LIMIT, STUCK = 60, 5
 GROUP = '230' + server[server.find('.'):]
 
@@ -91,7 +92,7 @@ def one_side(self, connection_resources, test_flow, bad_flow=False, **resources)
 
 
 def address(src=None, dst=None, **more):
-    # The active side asks for the address of the passive one as its own; its route knows better.
+    # The active side gives the passive side's address as its source; its route has the right one.
     ends = {'src': src, 'dst': dst}
     if src == dst != own:
         del ends['src']
@@ -119,7 +120,7 @@ suite = unittest.TestSuite(CMTestCase(name) for name in names)
 sys.exit(not unittest.TextTestRunner(verbosity=2).run(suite).wasSuccessful())
 `;
 
-/** Lays tests and program out in a folder; the front of a side's command. */
+/** Lays out tests and program in a folder; returns the first words of a side's command. */
 export function layOutSides(folder: string): string {
   const program = join(folder, 'side.py');
   unpackTests(join(folder, 'tests'));

@@ -19,7 +19,7 @@ function hex(bytes: Uint8Array): string {
   return Buffer.from(bytes).toString('hex');
 }
 
-/** A place where our side says something else, and why. */
+/** A place where our side sends something else, and why. */
 interface Difference {
   readonly fpdu: number;
   /** Our FPDU without the CRC; undefined if we send none. */

@@ -1,4 +1,4 @@
-/** How a reset, and a kill, affects unmodified programs, and the daemon's report afterwards. */
+/** The effect of a reset, and of a kill, on unmodified programs, and the daemon's report of it. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { ClientStatus } from '#contract/protocol/ipc-admin';
@@ -23,7 +23,7 @@ beforeAll(async () => {
 
 afterAll(() => bench.stop());
 
-/** A pair of rping that pings until it is ended, once pings go round. */
+/** Starts a pair of rpings that ping until they are ended; returns once pings arrive. */
 async function endlessPings() {
   const port = `${await freePort()}`;
   const server = await bench.server(Number(port), ['rping', '-s', '-a', ADDRESS, '-p', port]);
@@ -110,7 +110,7 @@ describeWith(['rdma-programs'], 'reset', () => {
     expect(pair).toMatchObject({ client: { status: 0 }, server: { status: 0 } });
   });
 
-  it('finds nothing of a program that was killed, and its peer ends', async () => {
+  it('finds no leftovers of a killed program, whose peer ends', async () => {
     await control.reset();
     const { server, client } = await endlessPings();
     const known = await control.clients();

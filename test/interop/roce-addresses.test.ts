@@ -1,6 +1,6 @@
 /**
  * Addresses of the host that come and go while a daemon runs: the GID table of its RoCE device, the
- * device tree, the event, and reachability. In a network namespace of its own.
+ * device tree, the event, and reachability. Runs in its own network namespace.
  */
 import { afterEach, expect, it } from 'vitest';
 import { CommandFolder, type Finished, RunningCommand } from '../support/cli-process.ts';
@@ -16,8 +16,8 @@ const NONE = '0000:0000:0000:0000:0000:0000:0000:0000';
 const PREPARE = 'ip link set lo up && ip address add 198.18.9.1/32 dev lo && exec "$@"';
 
 /**
- * `gids` shows entries 1 to 3, `await N` waits for as many events. Of the lasting pair the one whose
- * Send was in flight when the address went fails; the other may wait for it forever.
+ * `gids` shows entries 1 to 3, `await N` waits for N events. In the lasting pair, the end whose
+ * Send was in flight when the address was removed fails; the other may wait for it forever.
  */
 const SCRIPT = `
 stdbuf -oL ibv_asyncwatch -d roce0 > "$0" & watch=$!

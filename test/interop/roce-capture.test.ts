@@ -98,7 +98,7 @@ describeWith(['tshark', 'rdma-programs'], 'captures of RoCE', () => {
     expect(decoded.stdout.split('\n')).toHaveLength(rows.length + 1);
   });
 
-  it('shows atomics, Reads and Writes of perftest with what they carry', async () => {
+  it('shows atomics, Reads and Writes of perftest with their fields', async () => {
     const file = folder.file('x.pcapng');
     const capture = await capturing(file);
     await pair('ib_atomic_lat -d roce0 -x 1 -n 5 -A FETCH_AND_ADD');

@@ -30,7 +30,7 @@ describeWith(['rdma-programs'], 'a RoCE device', () => {
     expect(guids[0]?.[2]).not.toBe(guids[1]?.[2]);
   });
 
-  it('is described by ibv_devinfo like rxe, but for a short GID table', async () => {
+  it('is described by ibv_devinfo like rxe, except for a short GID table', async () => {
     const output = await run('ibv_devinfo', '-v', '-d', 'roce0');
     expect(output).toMatch(/transport:\s+InfiniBand \(0\)/);
     expect(output).toMatch(/device_cap_flags:\s+0x01223c76/);
@@ -49,7 +49,7 @@ describeWith(['rdma-programs'], 'a RoCE device', () => {
     expect(output).toMatch(/^link iwarp0\/1 state ACTIVE physical_state LINK_UP $/m);
   });
 
-  it('has the counters of its port in rdma statistic, with the names that rxe has, and drops', async () => {
+  it('has the counters of its port and of drops in rdma statistic, with rxe’s names', async () => {
     const text = await run('rdma', '-j', 'statistic', 'show', 'link', 'roce0/1');
     const [port] = JSON.parse(text) as Record<string, unknown>[];
     const { hwCounters, linkCounters } = rig.host.devices[0] ?? {};
@@ -107,7 +107,7 @@ describeWith(['rdma-programs'], 'a RoCE device', () => {
     expect(await run('rdma', 'resource')).toMatch(/^0: roce0: pd 0 /m);
   });
 
-  it('counts no queue pairs apart, and refuses to', async () => {
+  it('has no counters of single queue pairs, and refuses to enable them', async () => {
     expect(await run('rdma', 'statistic', 'qp', 'show')).toBe('');
     expect(await run('rdma', 'statistic', 'qp', 'mode')).toMatch(/roce0\/1 mode qp auto off/);
     const words = ['rdma', 'statistic', 'qp', 'set', 'link', 'roce0/1', 'auto', 'type', 'on'];

@@ -1,6 +1,6 @@
 /**
- * Doorbells that the preload library leaves out: a program whose posts meet every moment of the
- * daemon's polling carries out all of them.
+ * Doorbells that the preload library omits: every post is carried out, at whatever moment of the
+ * daemon's polling the program makes it.
  */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { describeWith } from '../support/prerequisites.ts';

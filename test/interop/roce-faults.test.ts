@@ -31,7 +31,7 @@ async function under(specs: readonly FaultSpec[], command: string) {
   await listens(port, server);
   const client = new ShimProgram([...words, '127.0.0.1'], rig.environment);
   const asked = await client.end();
-  // A server whose client failed waits for ever.
+  // A server whose client failed waits forever.
   if (asked.status !== 0) await server.kill();
   const served = await server.end();
   const grown = (name: string) => (counters()[name] ?? 0) - (before[name] ?? 0);
@@ -72,7 +72,7 @@ describeWith(['rdma-programs'], 'ping-pong over RoCE under faults', () => {
     expectSuccess(ended);
   });
 
-  it('corrupt-icrc: dropped by the receiver, which counts', async () => {
+  it('corrupt-icrc: dropped and counted by the receiver', async () => {
     const before = rig.host.devices[0]?.rocePort?.counters.icrcErrors ?? 0;
     const ended = await under([{ kind: 'corrupt-icrc', nth: 5 }], RC);
     expectSuccess(ended);

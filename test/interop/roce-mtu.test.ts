@@ -16,15 +16,15 @@ const PREPARE = `
   exec "$@"
 `;
 
-/** In the namespace, below a daemon. */
+/** The script that runs in the namespace, on a daemon. */
 const SCRIPT = `
   look() { ibv_devinfo -d $1 | sed -n "s/.*active_mtu:[\t ]*/$1 /p"; }
   for mtu in 1500 9000 600 100; do ip link set near mtu $mtu; look wire; done
   look local; look every
   ip link set near mtu 1500
-  # The program asks the port what a datagram may have.
+  # The program asks the port for the maximum length of a datagram.
   ibv_ud_pingpong -d wire -g 1 -s 2048 2>&1
-  # Connections within the host may have more.
+  # Connections within the host may use a larger MTU.
   pingpong() { ibv_rc_pingpong -d wire -g 1 -m 4096 -s 8192 -c "$@" 2> /dev/null; }
   pingpong > /dev/null &
   until report=$(pingpong 127.0.0.1); do sleep 0.1; done

@@ -15,7 +15,7 @@ afterEach(() => folder.clean());
 /** In a network namespace of our own; undefined where that is not permitted. */
 const apart = networkNamespace('true');
 
-/** Makes a second namespace, and a veth pair into it; then runs its words. */
+/** Makes a second namespace, and a veth pair into it; then runs its arguments. */
 const PREPARE = `
   set -e
   ip link set lo up

@@ -60,7 +60,7 @@ describeWith(['rdma-programs'], 'ping-pong over RoCE', () => {
     expect(output).toContain('Failed to modify QP to RTR');
   });
 
-  it('ibv_xsrq_pingpong says that there is no XRC, as on rxe, and ends', async () => {
+  it('ibv_xsrq_pingpong reports that there is no XRC, as on rxe, and exits', async () => {
     const words = ['ibv_xsrq_pingpong', '-g', '1', '-p', String(await freePort())];
     const { status, output } = await new ShimProgram(words, rig.environment).end();
     expect(status).toBe(1);

@@ -1,7 +1,7 @@
 /**
  * rdma-core's own tests, of the release that Debian ships, on a RoCE device. `roce-pyverbs.tsv` has
- * their outcomes, beside those measured on the kernel's rxe and siw: what passes there on rxe passes
- * here. `IWARPD_WRITE_TABLE=1` writes the outcomes of the run into the table.
+ * their outcomes, beside those measured on the kernel's rxe and siw: a test that passes on rxe
+ * passes here. `IWARPD_WRITE_TABLE=1` writes the outcomes of the run into the table.
  */
 import { existsSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -70,7 +70,7 @@ except PyverbsRDMAError as error:
 
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
-/** How often the script's thread gave up its core in half a second of processor time, and what asking for timestamps gave. */
+/** Yields of the script's thread in half a second of processor time; the errno for timestamps. */
 async function pollExtended(variables: Environment): Promise<{ waits: number; errno: number }> {
   const environment = { ...rig.environment, ...variables };
   const { status, output } = await new ShimProgram(

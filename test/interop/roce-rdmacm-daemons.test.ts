@@ -23,7 +23,7 @@ const DEVICES = [`roce0=roce:${ownAddress(20)}`, `iwarp0=${ownAddress(21)}`].fla
 /** In a network namespace of our own; undefined where that is not permitted. */
 const apart = networkNamespace('true');
 
-/** Seconds after which a program is ended whose test has not ended it. */
+/** Time limit, in seconds, of a program that its test does not end. */
 const LIMIT = `${programSeconds()}`;
 
 /** The words that run a program on a daemon. */
@@ -75,7 +75,7 @@ describeWith(['rdma-programs'], 'the device that rdma_cm chooses', () => {
   });
 
   it.skipIf(apart === undefined)(
-    'is the iWARP device on a host with loopback alone (needs a network namespace)',
+    'is the iWARP device on a host with only loopback (needs a network namespace)',
     async () => {
       const within = [...(apart ?? []), 'sh', '-c', 'ip link set lo up && exec "$@"', 'sh'];
       const server = `timeout ${LIMIT} rping -s -a 127.0.0.1 -C 3 & server=$!`;
@@ -131,7 +131,7 @@ describeWith(['rdma-programs'], 'a daemon that is killed', () => {
     await daemon.kill();
     for (const program of [server, client]) {
       const { status } = await program.end();
-      // Neither killed for its time nor fine.
+      // Neither killed after its time limit nor successful.
       expect([0, 124, undefined]).not.toContain(status);
     }
   });
@@ -141,7 +141,7 @@ describeWith(['rdma-programs'], 'a daemon that is killed', () => {
 const STREAM = ['-S', '4096', '-C', '50'] as const;
 
 describeWith(['rdma-programs'], 'programs that name a GID', () => {
-  // In the kernel, too, no path over RoCE leads to a sockaddr_ib.
+  // In the kernel, too, a sockaddr_ib cannot be reached over RoCE.
   it.each([
     ['ucmatose', ['-f', 'gid', '-P', 'ib']],
     ['udaddy', ['-f', 'gid']],
@@ -166,7 +166,7 @@ describeWith(['rdma-programs'], 'a daemon that has done nothing yet', () => {
     expect(`${stdout}${stderr}`).toContain('RDMA_CM_EVENT_REJECTED');
   });
 
-  it('starts where another has its address, and reports it', async () => {
+  it('starts although another has its address, and reports it', async () => {
     const address = ownAddress(27);
     const devices = ['--device', `roce0=roce:${address}`];
     await folder.daemon(socket, devices);

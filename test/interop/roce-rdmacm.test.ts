@@ -1,6 +1,6 @@
 /**
- * Unmodified programs that connect by rdma_cm, on RoCE devices alone: those of rdma-core, with
- * their data verified where they can do that.
+ * Unmodified programs of rdma-core that connect by rdma_cm, on RoCE devices only. They verify their
+ * data if they can.
  */
 import { readFileSync, writeFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -56,7 +56,7 @@ async function pair(
 ): Promise<{ readonly server: string; readonly client: string }> {
   const server_ = await serving(port, ...server);
   const asked = await program(...client).end();
-  // A client that failed leaves a server that waits for ever.
+  // A client that failed leaves a server that waits forever.
   if (asked.status !== 0) server_.signal('SIGTERM');
   const served = await server_.end();
   const output = `client:\n${asked.output}\nserver:\n${served.output}`;
@@ -65,7 +65,7 @@ async function pair(
   return { server: served.output, client: asked.output };
 }
 
-/** A free port; those of rdma_cm on RoCE are no TCP ports, so another test may not choose it. */
+/** Chooses a TCP port that is free, although rdma_cm's ports on RoCE are not TCP ports. */
 const port = freePort;
 
 describeWith(['rdma-programs'], 'connections by rdma_cm over RoCE', () => {

@@ -67,7 +67,7 @@ function parse(text: string): Destination {
   };
 }
 
-/** Sends our destination; the server's. */
+/** Sends our destination; returns the server's. */
 async function exchange(socket: Socket, own: Destination): Promise<Destination> {
   const text = textOf(own);
   socket.write(text);
@@ -168,7 +168,7 @@ async function receiveAll({ pd, qp }: Pick<DatagramEndpoint, 'pd' | 'qp'>): Prom
   return mr.buffer;
 }
 
-/** Sends as udaddy does, which says its queue pair's number in the immediate data. */
+/** Sends as udaddy does, with its queue pair's number as immediate data. */
 async function sendAll({ pd, qp, cq }: DatagramEndpoint, ud: DatagramDestination): Promise<void> {
   const mr = await pd.allocMR(UDADDY_BYTES, Access.localWrite);
   for (let index = 0; index < UDADDY_COUNT; index += 1) {

@@ -70,7 +70,7 @@ describeWith(['tshark', 'rdma-programs'], 'the wire between two daemons', () => 
       said += bytes.toString();
     });
     await expect.poll(() => said).toMatch(/Capturing on/);
-    // It prints this shortly before.
+    // It prints this shortly before it starts.
     await quiet(1000);
     return child;
   }
@@ -110,7 +110,7 @@ describeWith(['tshark', 'rdma-programs'], 'the wire between two daemons', () => 
     },
   );
 
-  it('is traced with packets that come', async () => {
+  it('is traced with the packets that arrive', async () => {
     const trace = folder.start(['trace', '--socket', sockets[1]]);
     await trace.until(/tracing/, 'stderr');
     await pair('ibv_rc_pingpong -g 1 -n 3', far, near);

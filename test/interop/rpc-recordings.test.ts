@@ -1,4 +1,4 @@
-/** The recordings of NFS over RDMA: Linux's client and server, read and said again by ours. */
+/** Recordings of NFS over RDMA by Linux's client and server, read and reproduced by ours. */
 import { describe, expect, it } from 'vitest';
 import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
 import {
@@ -183,7 +183,7 @@ describe.each(NAMES)('%s', (name) => {
     expect(count).toBeGreaterThan(8);
   });
 
-  it('returns chunks that are those that were offered', () => {
+  it('returns the chunks that were offered', () => {
     for (const { call, reply } of recording.exchanges) {
       const offered = messageHeader(call);
       const returned = messageHeader(reply);
@@ -198,14 +198,14 @@ describe.each(NAMES)('%s', (name) => {
     }
   });
 
-  it('has calls that our requester sends in the same bytes, memory being where it was', () => {
+  it('has calls that our requester sends in the same bytes, given the same memory addresses', () => {
     const rig = new RequesterRig({ credits: 128 }, { callBytes: 4096, replyBytes: 4096 });
     rig.holdExposures = true;
     let count = 0;
     for (const exchange of recording.exchanges) {
       const ours = decoded(recording, exchange);
       const offered = messageHeader(exchange.call);
-      // Linux cuts a reply chunk as its pages lie; ours is one segment.
+      // Linux splits a reply chunk at page boundaries; ours is one segment.
       if (ours === undefined || offered.replyChunk !== undefined) continue;
       const { xid } = exchange.call.header;
       const { procedure, args, call } = ours;
@@ -235,7 +235,7 @@ describe.each(NAMES)('%s', (name) => {
   it('has replies that our responder sends in the same bytes', () => {
     const rig = new ResponderRig({ credits: 64 }, undefined, { callBytes: 4096, replyBytes: 4096 });
     rig.memory.view = (handle, offset, lengthBytes) => {
-      // Writes go nowhere; their contents are compared by the returned lengths.
+      // Writes are discarded; only their lengths are compared, in the replies.
       const isRead = rig.order.at(-1) === 'pull';
       return isRead
         ? recording.memory({ handle, offset, lengthBytes })

@@ -35,7 +35,7 @@ const FIELDS = [
 
 type Row = Readonly<Record<(typeof FIELDS)[number], string>>;
 
-/** A row for each Send that tshark takes for RPC over RDMA. */
+/** A row for each Send that tshark recognises as RPC over RDMA. */
 async function rowsOf(file: string): Promise<readonly Row[]> {
   const fields = FIELDS.flatMap((field) => ['-e', field]);
   const { stdout } = await promisify(execFile)(
@@ -106,9 +106,9 @@ describeWith(['tshark'], 'tshark on NFS between our client and server', () => {
     rows = await rowsOf(file);
   });
 
-  it('finds a call and its reply for each, none malformed but for its own [RPCR-4.1-02, RPCR-4.1-04]', async () => {
-    // It puts the content of a write chunk into the reply without the roundup that XDR has there,
-    // and then misses it; RFC 8166 §3.4.6.2 forbids us to write any.
+  it('finds a call and a reply for each, none malformed except by its own quirk [RPCR-4.1-02, RPCR-4.1-04]', async () => {
+    // tshark puts the content of a write chunk into the reply without XDR's roundup, and then
+    // reports that as missing; RFC 8166 §3.4.6.2 forbids us to write any.
     const malformed = (await malformedIn(file)).split('\n').filter((line) => line !== '');
     expect(malformed.filter((line) => !line.includes('READ Reply'))).toEqual([]);
     const nfs = rows.slice(0, -2);

@@ -25,8 +25,8 @@ export function iwarpdInGuest(words: string): string {
 }
 
 /**
- * rdma-core's rping as a shell command. It never ends after some failures, a refused connection
- * among them, so it gets so many seconds.
+ * rdma-core's rping as a shell command. After some failures, such as a refused connection, it never
+ * exits, so its time is limited.
  */
 export function kernelRping(words: string, seconds = programSeconds()): string {
   return `timeout -k 1 ${seconds} rping ${words}`;

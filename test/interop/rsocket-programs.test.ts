@@ -1,6 +1,6 @@
 /**
- * Programs that know TCP alone, over rsockets: rdma-core's librspreload.so makes rsockets of their
- * sockets, and `iwarpd run` gives these a device. Received bytes are compared with sent ones.
+ * TCP programs over rsockets: rdma-core's librspreload.so turns their sockets into rsockets, and
+ * `iwarpd run` gives these a device. Received bytes are compared with sent ones.
  */
 import { randomBytes } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
@@ -91,12 +91,12 @@ describeWith(['rsocket-programs'], 'TCP programs over rsockets', () => {
     return counted;
   }
 
-  /** The bytes of two files; a boolean, since a diff of megabytes is unreadable. */
+  /** Compares two files; returns a boolean, since a diff of megabytes is unreadable. */
   function sameBytes(one: string, other: string): boolean {
     return readFileSync(file(one)).equals(readFileSync(file(other)));
   }
 
-  /** The bytes that each transfer must move through the device: nothing may fall back to TCP. */
+  /** Bytes placed before a transfer, to check that it does not fall back to TCP. */
   let before = 0;
   beforeEach(async () => {
     before = await placedBytes();

@@ -19,7 +19,7 @@ import {
 } from '../support/shim-programs.ts';
 
 const ADDRESS = '127.0.0.1';
-/** Some dozens of pings. */
+/** Bytes of some dozens of pings. */
 const PINGED_BYTES = 10_000;
 
 let nextPort = 21_000;
@@ -45,7 +45,7 @@ interface Pair {
   readonly client: ShimProgram;
 }
 
-/** rdma-core's rping at both ends. Bytes of a million pings take longer than any test here. */
+/** rdma-core's rping at both ends. A million pings take longer than any test here. */
 async function rpings(environment: Environment, pings = 1_000_000): Promise<Pair> {
   const port = nextPort++;
   const place = ['-a', ADDRESS, '-p', `${port}`, '-C', `${pings}`];
@@ -110,7 +110,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
 
   afterAll(() => daemon.clean());
 
-  /** Waits until the daemon's resources are those without programs. */
+  /** Waits until the daemon holds only its resources without programs. */
   async function release(): Promise<void> {
     expect(await daemon.settled(idle)).toEqual(idle);
   }
@@ -125,7 +125,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
 
   it('serves 32 at once', async () => {
     const pairs = await Promise.all(Array.from({ length: 16 }, () => rpings(environment, 300)));
-    // Each has its rings in a mapping of its own, once it is connected.
+    // Each has its own mapping for its rings, once it is connected.
     const held = async () => {
       const { clients, sharedMappings } = await daemon.footprint();
       return { clients, mapped: sharedMappings >= 32 };
@@ -253,7 +253,7 @@ describeWith(['rdma-programs'], 'rping -C 100, 100 runs in a row', () => {
       if (run % 5 === 0) resident.push(await daemon.residentKiB());
     }
     expect(await daemon.settled(idle)).toEqual(idle);
-    // The first runs are those in which code is compiled and the heap finds its size.
+    // In the first runs, code is compiled and the heap finds its size.
     const growth = Math.min(...resident.slice(-6)) - Math.min(...resident.slice(6, 12));
     expect(growth, resident.join(' ')).toBeLessThan(8 * 1024);
   });
@@ -339,7 +339,7 @@ describeWith(['rdma-programs'], `programs of another user${rootReason}`, () => {
   async function reachable(allowOtherUsers: boolean): Promise<Environment> {
     daemon = await DaemonProcess.start({ allowOtherUsers });
     const environment = await shimEnvironment(daemon.socketPath);
-    // The checkout may be in a folder that is its owner's alone.
+    // The checkout may be in a folder that only its owner can access.
     const shim = join(daemon.directory, 'preload.so');
     copyFileSync(environment['LD_PRELOAD'] ?? '', shim);
     chmodSync(daemon.directory, 0o755);

@@ -1,6 +1,7 @@
 /**
- * The daemon against Linux's rxe, by UDP: both in one guest, which sees the host's files. rxe is in the
- * initial network namespace, which it cannot leave; the daemon has one of its own behind a veth pair.
+ * The daemon against Linux's rxe, by UDP: both in one guest, which sees the host's files. rxe is in
+ * the initial network namespace, which it cannot leave; the daemon has its own, at the other end of
+ * a veth pair.
  *
  * If the guest does not boot, all of it is skipped, with the reason.
  */
@@ -47,8 +48,8 @@ const RPING_PORT = 7174;
 const OUR_ADDRESSES: ReadonlySet<string> = new Set(['10.1.0.2', 'fd00::2']);
 
 /**
- * rdma-core's tests with two sides. Not the one that leaves a group: it passes too where
- * none is joined.
+ * rdma-core's tests with two sides. Without the test that leaves a group, which passes even if none
+ * was joined.
  */
 const TWO_SIDES = {
   connections: [
@@ -66,7 +67,7 @@ const TWO_SIDES = {
 let guest: Guest;
 const folder = new CommandFolder();
 let daemon: GuestProcess;
-/** The front of a command that runs one side of rdma-core's tests. */
+/** The first words of a command that runs one side of rdma-core's tests. */
 let sides: string;
 /** Why no guest is available. */
 let obstacle: string | undefined;
@@ -151,7 +152,8 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
   describe.each(BOTH)('the server is %s', (serving) => {
     it.each(['rc', 'uc', 'ud', 'srq'])('ibv_%s_pingpong', async (kind) => {
       const size = kind === 'ud' ? '-s 1000' : '-s 3000 -m 1024';
-      // With several queue pairs, the end that is done first leaves requests of the other unanswered.
+      // With several queue pairs, the end that finishes first leaves the other's requests
+      // unanswered.
       const words = `-g ${IPV4_INDEX} -c -n 10 ${size}${kind === 'srq' ? ' -q 1' : ''}`;
       const { status, output } = await across(
         serving,
@@ -215,7 +217,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       expect(output).not.toContain('data mismatch');
     });
 
-    // Its server listens for the queue pair when it has a first connection, and the kernel's client
+    // Its server listens for the queue pair only after a first connection, and the kernel's client
     // does not wait for that.
     it('ib_send_bw -R', async () => {
       port += 1;
@@ -273,7 +275,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       program = compileProgram('roce-ends', [], folder.file('roce-ends'));
     });
 
-    /** Both sides ask, one after the other, so the server's place is only the control connection's. */
+    /** Both sides act as requester; the server's side matters only to the control connection. */
     async function ends(serving: Side, index: number, ...more: string[]): Promise<string> {
       port += 1;
       const end = (side: Side) => `${program} ${SIDES[side].device} ${index} ${port}`;
@@ -379,7 +381,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     },
   );
 
-  it("lets ids of rdma_cm share ports as rxe's table of the daemon's tests says", async () => {
+  it("lets rdma_cm ids share ports as the table of the daemon's tests says for rxe", async () => {
     const second = '10.1.0.9';
     const clashes = new BindClashes(folder.path);
     const addresses = [SIDES.theirs.address, second, 'fd00::1'] as const;
@@ -415,7 +417,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
 
   // The daemon has ended, so the UDP port of its side is free.
   it(
-    'rxe does in each row of conform what daemon/CONFORMANCE.md says',
+    'rxe matches daemon/CONFORMANCE.md in each row of conform',
     async () => {
       port += 1;
       const path = compileProgram('conform-target', ['-lrdmacm'], folder.file('conform-target'));

@@ -169,7 +169,7 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     let next = 0;
     while (mine.association.send(0, SEGMENT, message(next, 60_000))) next += 1;
     await until('room', () => mine.user.events.includes('writable'));
-    // There may be less than for so long a message yet.
+    // There may not yet be room for such a long message.
     await until('enough', () => mine.association.send(0, SEGMENT, message(next, 60_000)));
     await until('all messages', () => theirs.user.messages.length === next + 1);
     expect(mine.user.messages).toEqual([]);

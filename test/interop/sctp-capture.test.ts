@@ -25,7 +25,7 @@ beforeEach(async () => {
 
 afterEach(() => folder.clean());
 
-/** perftest between the two, whose server listens at `address`. */
+/** Runs perftest between the two; its server listens at `address`. */
 async function write(address: string, bytes: number): Promise<void> {
   const load = ['-s', String(bytes), '-n', '5'];
   const words = ['ib_write_bw', '-R', '-F', ...load, '-p', String(PORT)];
@@ -38,8 +38,9 @@ async function write(address: string, bytes: number): Promise<void> {
 }
 
 /**
- * As many connections of one program, all open at once: each Writes, then they end. perftest would not
- * do: if its server is not there yet, it dials again from the same port, whose association it has alone.
+ * Opens `count` connections of one program at once; each Writes, then all end. perftest is
+ * unsuitable: if its server is not ready, it connects again from the same port, and an association
+ * of a chosen port is not shared.
  */
 async function writeOnMany(count: number, bytes: number): Promise<void> {
   await using server = await connectDaemon({ socketPath: socket });
@@ -82,7 +83,7 @@ async function started(words: readonly string[], sign: RegExp): Promise<RunningC
   return command;
 }
 
-/** Fields of every chunk that Wireshark finds, a line each packet; values of one field by commas. */
+/** Fields of every chunk that Wireshark finds, a row per packet; commas separate values. */
 function dissected(path: string, fields: readonly string[]): Record<string, string[]>[] {
   const words = ['-r', path, '-o', 'sctp.checksum:CRC 32c', '-T', 'fields', '-E', 'separator=;'];
   const { stdout, status } = spawnSync(
@@ -131,7 +132,7 @@ describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
     expect(new Set(all('sctp.checksum.status'))).toEqual(new Set(['1']));
     expect(packets.every((packet) => packet['sctp.checksum.status']?.length === 1)).toBe(true);
     expect(all('_ws.malformed')).toEqual([]);
-    // 0 is bad.
+    // 0 means a bad checksum.
     expect(all('udp.checksum.status')).not.toContain('0');
     // INIT and INIT ACK of each association.
     const setups = packets.filter((packet) =>
@@ -200,7 +201,7 @@ describeWith(['sctp', 'perftest', 'tshark'], 'a capture of SCTP', () => {
     expect(stdout).toMatch(/SCTP SHUTDOWN COMPLETE/);
   });
 
-  it('of one device or queue pair shows its packets alone, and a trace names both', async () => {
+  it('of one device or queue pair shows only its packets, and a trace names both', async () => {
     const trace = await started(['trace', '--device', 'b', '--json'], /tracing/);
     await write(A, 1000);
     await write(B, 1000);

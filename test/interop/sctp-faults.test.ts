@@ -15,12 +15,12 @@ const A = ownAddress(61);
 const B = ownAddress(62);
 const MESSAGES = 20;
 const MESSAGE_BYTES = 40_000;
-/** Longer than a packet that SCTP sends again. */
+/** Longer than SCTP takes to send a packet again. */
 const DELAY_MS = 300;
 
 /**
- * Devices of the kernel's SCTP, which only a guest has: libusrsctp carries their messages, and nothing
- * meets its packets.
+ * In place of the kernel's SCTP, which only a guest has: libusrsctp carries the messages, and
+ * faults cannot affect its packets.
  */
 const KERNEL_SCTP = sctpCarrier((clock) => {
   const transport = new UsrsctpTransport(clock);
@@ -214,7 +214,7 @@ describeWith(['sctp'], 'faults over SCTP', () => {
     expect(passive.buffer.subarray(0, MESSAGE_BYTES).every((byte) => byte === 0x5a)).toBe(true);
   });
 
-  it('hold messages back by stall without a time until it is removed', async () => {
+  it('hold messages back by a stall without a time limit until it is removed', async () => {
     const node = host({ a: A, b: B });
     const [active, passive] = await connected(node, node);
     const fault = provoke({ kind: 'stall' }, node, [active, passive]);

@@ -1,6 +1,6 @@
 /**
- * Hostile datagrams to the UDP port of SCTP, from on the path of an association: damaged copies of its own
- * packets, with its tags, and right checksums in most of them. A C library parses them.
+ * Hostile datagrams to SCTP's UDP port, from an attacker on the path of an association: damaged
+ * copies of its packets, with its tags and mostly with right checksums. A C library parses them.
  */
 import { afterEach, expect, it } from 'vitest';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
@@ -108,7 +108,7 @@ describeWith(['sctp'], 'SCTP under hostile datagrams', () => {
       expect(opened).toBeGreaterThan(3);
       network.close();
 
-      // The same port, with no host between.
+      // The same port, without the forging network between.
       const accepted = rig.accepted.length;
       const mine = await rig.open(rig.hold(rig.here), rig.there, listener.port);
       await until('it is accepted', () => rig.accepted.length > accepted);

@@ -20,7 +20,7 @@ const say = (text: string): void => {
 };
 const pause = (): Promise<void> => quiet(2);
 
-/** The echo of a message is the message, or it is wrong. */
+/** Checks that each echo equals its message. */
 class Echoes implements AssociationUser {
   echoes = 0;
   wrong = 0;

@@ -93,7 +93,7 @@ describeWith(['kernel-peer', 'sctp', 'tshark'], 'SCTP with the kernel', () => {
     expect(
       rows.filter(([chunks, , malformed, sum]) => !chunks || malformed || sum !== '1'),
     ).toEqual([]);
-    // INIT and INIT ACK have the indication, 0xc006, but for that of the end without one.
+    // INIT and INIT ACK have the indication, 0xc006, except that of the end without one.
     const first = rows.filter(([chunks]) => chunks === '1' || chunks === '2');
     const indicated = first.filter(([, parameters]) => parameters?.includes('0xc006'));
     expect(new Set(indicated.map(([chunks]) => chunks))).toEqual(new Set(['1', '2']));

@@ -5,7 +5,7 @@ import { describeWith } from '../support/prerequisites.ts';
 
 const BRIDGE = new URL('../../dist/native-bridge/', import.meta.url).href;
 
-/** Gives up the library more often than it was taken, then looks for it in memory. */
+/** Releases the library more often than it was loaded, then looks for it in memory. */
 const PROGRAM = `
   import { readFileSync } from 'node:fs';
   import { libc } from '${BRIDGE}libc/libc.js';

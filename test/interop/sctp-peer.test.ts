@@ -1,4 +1,4 @@
-/** A host with a device of SCTP, and a peer whose every message of DDP is written out by hand. */
+/** A host with an SCTP device, and a peer whose DDP messages are all written out by hand. */
 import { afterEach, expect, it } from 'vitest';
 import { CMEventType, WCStatus } from '#contract/verbs/enums';
 import { SCTP } from '#daemon/host/sctp/sctp-carrier';

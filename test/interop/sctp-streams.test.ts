@@ -59,7 +59,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
 
     type Session = Awaited<ReturnType<Awaited<ReturnType<typeof toListener>>['session']>>;
 
-    /** The session carries a message of the peer's, the first of it. */
+    /** Checks that the session carries a message of the peer, by default its first. */
     async function carries({ on, channel }: Session, ssn = '0001', send = SEND_1): Promise<void> {
       channel.receive(0, 64);
       on.say(SEGMENT, `${ssn} ${send} 616263`);
@@ -128,7 +128,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       node.host.cm.destroy(one.id);
       expect(await peer.receive()).toBe(message(CONTROL, '0001 0004'));
       await carries(other);
-      // The stream is for another session once both ends have said their last.
+      // The stream is free for another session once both ends have sent their last message.
       peer.say(CONTROL, '0001 0004');
       await carries(await session(peer));
     });
@@ -179,7 +179,7 @@ describeWith(['sctp'], 'an association with several DDP streams', () => {
       const { peer, session } = await toListener();
       const one = await session(peer);
       const other = await session(peer.on(1));
-      // No message is due on the first: they wait for the one between.
+      // No message can be delivered on the first: all wait for a missing one.
       for (let count = 0; count < 50; count += 1) {
         const ssn = (count + 2).toString(16).padStart(4, '0');
         one.on.say(SEGMENT, `${ssn} ${SEND_2} 00*1000`);

@@ -1,9 +1,10 @@
 /**
  * iwarpd's rping and rdma-core's over Linux's siw, in both roles.
  *
- * rdma-core's largest size is 65535: of 65536 it says "valid range is 23 to 65536", and refuses it.
- * With CRCs off our end is on the host, behind QEMU's proxy. With CRCs on it runs inside the guest,
- * next to siw, since the proxy re-segments the stream and siw fails a good CRC whose trailer is cut.
+ * rdma-core's largest size is 65535: it refuses 65536 with "valid range is 23 to 65536". With CRCs
+ * off, our end runs on the host, behind QEMU's proxy. With CRCs on, it runs inside the guest, next
+ * to siw, since the proxy re-segments the stream and siw rejects a correct CRC if the trailer is
+ * split.
  */
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
@@ -31,13 +32,13 @@ import {
 import { dissect } from './tshark.ts';
 
 const PORT = 7174;
-/** How many pings, of how many bytes: many where an emulated processor is quick. */
+/** Numbers of pings, and their bytes: many pings where an emulated processor is fast. */
 const TALKS = [
   [1000, 64],
   [100, 4096],
   [100, 65535],
 ] as const;
-/** The same where Node runs in the guest. */
+/** Numbers of pings, and their bytes, if Node runs in the guest. */
 const TALKS_INSIDE = [
   [100, 64],
   [50, 4096],
@@ -256,7 +257,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
       expect(client.output).toContain(establishedLine(1, false));
       expect(client.output).toMatch(/server disconnected during ping 0; .* use revision 2/);
 
-      // Nor does it serve its like.
+      // Nor does it serve another rdma-core.
       const words2 = `-a ${GUEST_ADDRESS} -p ${PORT} -C 1`;
       const pair = `pair ${PORT} "${kernelRping(`-s ${words2}`, 5)}" "${kernelRping(`-c ${words2}`, 5)}"`;
       const { status, output } = await guest.runToEnd(pair);
@@ -293,7 +294,7 @@ describeWith(['kernel-peer'], 'rping between iwarpd and siw', () => {
       );
     });
 
-    it("the kernel's client is refused by our host, and then waits for ever", async () => {
+    it("the kernel's client is refused by our host, and then waits forever", async () => {
       const rping = kernelRping(`-c -a ${HOST_ADDRESS} -p ${await freePort()} -C 1`, 3);
       const { status, output } = await guest.runToEnd(rping);
       expect(output).toContain('rdma_connect: Connection refused');

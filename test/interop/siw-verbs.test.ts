@@ -2,7 +2,7 @@
  * iwarpd's RNIC in this process against programs of the guest on siw: every kind of message, the
  * Terminates, rejections and refusals of either side, in both roles and both MPA revisions.
  *
- * CRCs are off here: QEMU's proxy is in between, which trips siw's bug with cut trailers.
+ * CRCs are off here: QEMU's proxy is in between, which would trigger siw's bug with split trailers.
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import {
@@ -32,7 +32,7 @@ import {
 
 const PORT = 7174;
 const REVISIONS = [1, 2] as const;
-/** Longer than any FPDU, so messages are cut. */
+/** Longer than any FPDU, so messages are split. */
 const LONG_BYTES = 60_000;
 
 let guest: Guest;
@@ -49,7 +49,7 @@ function placeOf(privateData: Uint8Array): Place {
   return { rkey: view.getUint32(0), remoteAddr: view.getBigUint64(4) };
 }
 
-/** The same for our memory. */
+/** The place of our memory as Private Data. */
 function tellPlace(channel: Channel): Uint8Array {
   const view = new DataView(new ArrayBuffer(16));
   view.setUint32(0, channel.mr.rkey);
@@ -103,7 +103,7 @@ async function establishedWithProbe(
   const { channel, id } = await connectToProbe(wire);
   const event = await nextEvent(id);
   expect(event.text).toMatch(/^established/);
-  // siw's kernel stops at a BUG when a fault or a FIN overtakes its own event of this.
+  // siw hits a BUG if a fault or a FIN overtakes its own event for this.
   await probe.waitFor(/cm RDMA_CM_EVENT_ESTABLISHED/);
   return { channel, id, peer: placeOf(event.privateData), probe };
 }
@@ -121,7 +121,7 @@ async function probeConnects(
   return { channel, id: request.id, probe, request: request.privateData };
 }
 
-/** The same, accepted: the probe learns where our region is. */
+/** Accepts verbs-probe's Request; the probe learns where our region is. */
 async function acceptProbe(
   words: string | ((channel: Channel) => string),
   receiveBytes = 4096,
@@ -139,7 +139,7 @@ async function acceptProbe(
   return { channel, id, probe };
 }
 
-/** Waits for the end of a connection and returns what its event says. */
+/** Waits for the end of a connection and returns the text of its event. */
 async function endOf(id: HostId): Promise<string> {
   const event = await nextEvent(id);
   expect(event.type).toBe(CMEventType.disconnected);
@@ -180,7 +180,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       channel.postSend({ opcode: WROpcode.rdmaWrite, ...sge(0, 200), ...peer });
       channel.postSend({ opcode: WROpcode.rdmaRead, ...sge(1000, LONG_BYTES), ...peer });
       const tail = { ...peer, remoteAddr: peer.remoteAddr + 1000n };
-      // The read data arrive before they are forwarded.
+      // The Write sends the Read's data, so it waits for them.
       const flags = SendFlag.fence;
       channel.postSend({ opcode: WROpcode.rdmaWrite, flags, ...sge(1000, LONG_BYTES), ...tail });
       // siw answers an empty Read queued after another with the other's length.
@@ -272,7 +272,7 @@ describeWith(['kernel-peer'], 'verbs between iwarpd and siw', () => {
       expect(await probe.exit).toBe(0);
     });
 
-    it('of a Send longer than its receive, which it calls no buffer [RDMAP-4.8-02]', async () => {
+    it('of a Send longer than its receive, which it reports as no buffer [RDMAP-4.8-02]', async () => {
       const { channel, id, probe } = await establishedWithProbe('room=64');
       channel.send(0, 65);
       expect(await endOf(id)).toContain(quirk);

@@ -15,8 +15,9 @@ import { datagramOf } from '../support/roce-packets.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /**
- * Wireshark's name of each field that its dissector shows, by ours. It knows no MRA and no SIDR, and takes
- * flow label and packet rate of a REQ from other bits than the specification: 12 and 20 of the 32.
+ * Wireshark's names of the fields that its dissector shows, by our names. It does not know MRA and
+ * SIDR, and splits the 32 bits of flow label and packet rate in a REQ into 12 and 20, unlike the
+ * specification.
  */
 const FIELDS: {
   readonly [N in CmMessageName]?: Partial<Record<keyof CmFields<N>, string>>;

@@ -1,6 +1,6 @@
 /**
  * NFS over RDMA as Wireshark reads it. One known quirk: it assembles a READ reply from RDMA Writes
- * and then calls it malformed, of Linux's server as of ours.
+ * and then calls it malformed, from Linux's server and from ours.
  */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
@@ -10,7 +10,7 @@ const FIELDS =
 const RDMA_ERROR = '4';
 const RPC_REPLY = '1';
 
-/** Has tshark dissect a recording; throws with its complaint when it cannot read it. */
+/** Runs tshark on a recording; throws its error message if it cannot read the file. */
 export async function dissectNfs(pcapFile: string, serverPort: number) {
   const words = ['-n', '-r', pcapFile, '-Y', 'rpcordma || _ws.malformed', '-T', 'fields'];
   const { stdout } = await promisify(execFile)(

@@ -34,7 +34,7 @@ const FIELDS = [
   'payload',
   'invariant.crc',
 ] as const;
-/** Name of a field; those of InfiniBand without their first word. */
+/** Name of a field; InfiniBand's without their first word. */
 type RoceField = (typeof FIELDS)[number] | 'complaint';
 
 /** Fields of one packet as Wireshark prints them; empty where the packet has none. */
@@ -45,12 +45,12 @@ const CHECKED = ['-o', 'ip.check_checksum:TRUE'].concat(
   ['rpcordma', 'infiniband.eoib'].flatMap((name) => ['--disable-protocol', name]),
 );
 
-/** From this severity on an expert note is a complaint: warning. */
+/** Severity from which an expert note counts as a complaint: warning. */
 const WARNING = 0x0060_0000;
 
 /**
- * Has tshark dissect a recording, a row for each packet. `offloaded`: the system left UDP's checksums
- * to an interface, and the recording has unfinished ones.
+ * Runs tshark on a recording; returns a row for each packet. `offloaded`: the system left UDP
+ * checksums to the interface, so those in the recording are incomplete.
  */
 export async function dissectRoce(path: string, offloaded = false): Promise<DissectedPacket[]> {
   const checksum = ['-o', `udp.check_checksum:${offloaded ? 'FALSE' : 'TRUE'}`];

@@ -10,7 +10,7 @@ const OPCODE_WORDS = ['Write', 'ReadRequest', 'ReadResponse', 'Send', 'SendInval
   'Terminate',
 ]);
 
-/** Start of an expectation's line, as far as Wireshark's fields go. */
+/** The start of an expectation's line, which Wireshark's fields determine. */
 function lineOf({ opcode, last, tagged, untagged }: DissectedFpdu): string {
   const words = [OPCODE_WORDS[opcode], last ? 'last' : 'more'];
   if (tagged) words.push(`stag=${tagged.stag.toString(16).padStart(8, '0')}`, `to=${tagged.to}`);

@@ -117,7 +117,7 @@ class PdmlReader {
   }
 }
 
-/** Has tshark dissect a recording; throws with its complaint when it cannot read it. */
+/** Runs tshark on a recording; throws its error message if it cannot read the file. */
 export async function dissect(pcapFile: string): Promise<Dissection> {
   const tshark = spawn(
     'tshark',

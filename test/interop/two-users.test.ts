@@ -456,7 +456,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
     });
   });
 
-  it('a program is one client of a daemon in another PID namespace, which sees no pid of it', async () => {
+  it('a program is one client of a daemon in another PID namespace, which cannot see its pid', async () => {
     const folder = directoryOf(ALICE, 'alice');
     const socket = `${folder}/s`;
     await users.isolatedDaemon(ALICE, ['--socket', socket, '--log-level', 'error']);
@@ -469,7 +469,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
     expect(clients).toMatchObject([{ pid: 0, uid: ALICE }]);
   });
 
-  it('a connection that outlives its process does not open the next process of that pid', async () => {
+  it('a connection that outlives its process gives no access to the next process with that pid', async () => {
     const folder = directoryOf(ALICE, 'alice');
     const socket = `${folder}/s`;
     await users.daemon(ALICE, ['--socket', socket]);
@@ -481,7 +481,7 @@ describe.runIf(obstacle === '')(`two users of one machine${obstacle}`, () => {
       const maps = readFileSync(`/proc/${victim.pid}/maps`, 'latin1');
       const [, start] = /^([0-9a-f]+)-[0-9a-f]+ rw/m.exec(maps) ?? [];
       const address = String(Number.parseInt(start ?? '0', 16));
-      // Whole at once.
+      // Renamed into place, so that it appears whole.
       writeFileSync(`${socket}.new`, address);
       chmodSync(`${socket}.new`, 0o644);
       renameSync(`${socket}.new`, `${socket}.address`);

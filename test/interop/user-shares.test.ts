@@ -1,6 +1,7 @@
 /**
- * Every limit of the whole daemon, as `daemon/LIMITS.md` lists them: one user takes all that it can
- * of each, and neither a program of the owner, nor one of a third user, nor `iwarpd status` notices.
+ * Every limit of the whole daemon, as `daemon/LIMITS.md` lists them: one user takes as much as it
+ * can of each, which must not affect `iwarpd status`, programs of the owner, or programs of a third
+ * user.
  *
  * Limits are lower than by default, so that a small machine can reach them.
  */
@@ -30,14 +31,14 @@ import {
 } from './two-users/user-process.ts';
 
 const obstacle = twoUsersObstacle();
-/** A third user, of no password file either. */
+/** A third user, also without an entry in /etc/passwd. */
 const BOB = 61_003;
 const ROOT = 0;
 const OPEN_FILES = 1024;
 const FEW_PORTS = 'ip link set lo up; sysctl -qw net.ipv4.ip_local_port_range="40000 40799"';
 const ROUNDS = 5;
 
-/** How a limit is made small, and how its refusal reads. */
+/** How to lower a limit, and the text of its refusal. */
 interface Row {
   readonly options: DaemonConfigInput;
   readonly refusal: RegExp;
@@ -137,7 +138,7 @@ async function openDaemon(owner: number, options: DaemonConfigInput) {
   const socket = `${folder}/s`;
   const words = ['start', '--socket', socket, '--config', config];
   const few = ['prlimit', `--nofile=${OPEN_FILES}:${OPEN_FILES}`];
-  // Shares only the socket, which is a file, with the daemon's network.
+  // In its own network, which programs need not share: the socket is a file.
   const alone = ['unshare', '--net', 'sh', '-c', `${FEW_PORTS}; exec "$@"`, 'sh'];
   const within = owner === ROOT ? [...alone, ...few] : few;
   const daemon = users.iwarpd(owner, words, {}, within);
@@ -157,7 +158,7 @@ async function openPeer(daemon: UserProcess, layer: 'sctp' | 'roce'): Promise<()
   const provider = await connectDaemon({ socketPath });
   const listener = await listen(provider, { host: PEER, port: PEER_PORT });
   const accepting = (async () => {
-    // The end of the provider ends it.
+    // Ends when the provider closes.
     for await (const request of listener) request.accept({ messages: true }).catch(() => undefined);
   })().catch(() => undefined);
   return async () => {

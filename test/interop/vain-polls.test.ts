@@ -5,15 +5,15 @@ import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
 import { compileProgram } from './c-programs.ts';
 
-/** Of each kind. */
+/** Polls of each kind. */
 const POLLS = 1000;
-/** While no thread waits for the core, it does so at intervals. */
+/** Minimum yields: a program yields only at intervals while no thread waits for the core. */
 const YIELDS_MIN = 10;
 
 let rig: RoceRig;
 let program: string;
 
-/** How often a program gave way: with one queue, with two in turn, and with work between polls. */
+/** How often a program yielded: with one queue, with two in turn, and with work between polls. */
 async function yieldsOf(variables: Record<string, string>): Promise<readonly number[]> {
   const environment = { ...rig.environment, ...variables };
   const { status, output } = await new ShimProgram([program, 'roce0'], environment).end();

@@ -1,6 +1,7 @@
 /**
- * The work that `iwarpd trace` shows for unmodified programs, compared with what the programs report.
- * They write their queues in shared memory directly; the daemon sees what it takes from there.
+ * The work that `iwarpd trace` shows for unmodified programs, compared with what the programs
+ * report. The programs write to their queues in shared memory directly; the daemon sees the
+ * requests that it takes from there.
  */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import type { TraceRecord } from '#contract/protocol/trace-sample';

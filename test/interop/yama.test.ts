@@ -32,7 +32,7 @@ let guest: Guest;
 /** Sets a program of the guest up for the daemon there, as `iwarpd env` prints it. */
 let exports: string;
 
-/** Both ends of a program as scripts of the guest. Nice, since there is one processor for all. */
+/** Both ends of a program as scripts of the guest, under nice, since it has one processor. */
 function pairOf(port: number, words: string, server: string, client: string): string {
   const [first, second] = [server, client].map(
     (end) => `${exports} exec ${USER} nice -n 19 ${words} ${end}`,
@@ -42,7 +42,7 @@ function pairOf(port: number, words: string, server: string, client: string): st
 
 const RPING = `rping -V -S 16384 -a ${GUEST_ADDRESS} -p ${PORT}`;
 
-/** The programs that hold memory regions, queried over HTTP by bash alone. */
+/** The programs that hold memory regions, queried over HTTP with only bash. */
 async function holders(): Promise<ClientStatus[]> {
   const head =
     'GET /clients HTTP/1.0\\r\\nHost: localhost\\r\\nAuthorization: Bearer %s\\r\\n\\r\\n';
@@ -80,7 +80,7 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
   afterAll(() => guest?.stop());
 
   describe.each([
-    // In this order: the second is reached by what doctor says in the first.
+    // In this order: the second applies doctor's advice from the first.
     {
       scope: 2,
       state: 'warn',
@@ -92,7 +92,7 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
   ])('ptrace_scope $scope', ({ scope, state, says, tier, reason }) => {
     beforeAll(() => guest.succeed(`echo ${scope} >/proc/sys/kernel/yama/ptrace_scope`));
 
-    it(`rping verifies what it got, by ${tier}`, async () => {
+    it(`rping verifies the received data, by ${tier}`, async () => {
       const pings = guest.run(pairOf(PORT, RPING, '-s -C 60', '-c -C 60'));
       onTestFinished(() => pings.kill());
       // Polling faster takes the processor that the programs need to get that far.

@@ -1,7 +1,7 @@
 /**
- * Drives our stream as one side of a recorded conversation: with the same settings (Private Data,
- * depths, segment sizes) and the work requests that the recording implies, it gets what the peer
- * sent when the peer sent it. Its output can then be compared with the recorded one.
+ * Drives our stream as one side of a recorded conversation. It has the same settings (Private Data,
+ * depths, segment sizes), posts the work requests that the recording implies, and receives the
+ * peer's bytes at the recorded points. Its output can then be compared with the recorded one.
  */
 import { readUint16 } from '#base/checked-bytes';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
@@ -26,9 +26,9 @@ import type { ExpectedStartup } from '#test/support/expected-captures';
 import type { TcpConnection, TcpStream } from '#test/support/pcap-reader';
 import { optionsLike, readStartup } from './replay.ts';
 
-/** Depths of a side that did not say any. */
+/** Depths of a side that announced none. */
 const DEPTH_UNSAID = 128;
-/** A segment size that cuts nothing. */
+/** A segment size that splits nothing. */
 const WHOLE_BYTES = 65_535;
 
 /** An FPDU in a stream of bytes. */
@@ -66,7 +66,7 @@ export function cutFpdus(bytes: Uint8Array, start: number): CutFpdu[] {
   return fpdus;
 }
 
-/** Index of the packet that brought the byte at `offset`, or after all others. */
+/** Index of the packet with the byte at `offset`, or one past the last packet. */
 function packetOf(stream: TcpStream, offset: number): number {
   const found = stream.segments.find(
     (segment) => offset >= segment.offset && offset < segment.offset + segment.lengthBytes,
@@ -76,7 +76,7 @@ function packetOf(stream: TcpStream, offset: number): number {
 
 /** Takes all input, and sends the recorded side's bytes, a segment for each `due`. */
 class Script implements WireUser {
-  /** The segment that may be framed next; undefined when it was. */
+  /** The segment that may be framed next; undefined once it was. */
   due: CutFpdu | undefined = undefined;
 
   placeWrite = (): AccessRefusal => AccessRefusal.none;
@@ -95,7 +95,7 @@ class Script implements WireUser {
   messageDone = (): void => undefined;
   messageFailed = (): void => undefined;
   #gathered: CutFpdu | undefined = undefined;
-  /** Bytes that the messages have in all, by their first segment. */
+  /** Total bytes of each message, by its first segment. */
   readonly #lengths: ReadonlyMap<CutFpdu, number>;
 
   constructor(fpdus: readonly CutFpdu[]) {

@@ -1,6 +1,6 @@
 /**
- * Feeds one direction of a recorded connection through our receiving half, as the side that it was
- * sent to: MPA startup, FPDUs, DDP, RDMAP. The result has the form of the expectations.
+ * Feeds one direction of a recorded connection to our receiver, in place of the side that received
+ * it: MPA startup, FPDUs, DDP, RDMAP. The result has the form of the expectations.
  */
 import { createHash } from 'node:crypto';
 import { readUint32LE } from '#base/checked-bytes';
@@ -33,7 +33,7 @@ import { parseTerminate } from '#daemon/iwarp/wire/terminate';
 import { AccessRefusal, type WireUser } from '#daemon/rnic/wire-port';
 import type { ExpectedDirection, ExpectedStartup } from '#test/support/expected-captures';
 
-/** Words of the expectations for opcodes 0 to 7, the only ones of siw. */
+/** Words of the expectations for opcodes 0 to 7, the only ones that siw sends. */
 const OPCODE_WORDS = [
   'Write',
   'ReadRequest',
@@ -49,7 +49,7 @@ const OPCODE_WORDS = [
 export interface Replayed {
   /** A line for each FPDU that the receiver found valid. */
   readonly fpdus: string[];
-  /** Header and ULPDU length of each, for the checks on what a Terminate copies. */
+  /** Header and ULPDU length of each, to check the copies in a Terminate. */
   readonly segments: { readonly header: string; readonly ulpduLength: number }[];
   /** The error that ended the input, if any. */
   readonly error: ProtocolError | undefined;
@@ -148,7 +148,7 @@ function describeTerminate(payload: Uint8Array): string[] {
   return words;
 }
 
-/** PAD and CRC field of the FPDU around a ULPDU: the receiver hands it out where they follow. */
+/** PAD and CRC field of an FPDU, which follow the ULPDU at `start` in `bytes`. */
 function describeTrailer(bytes: Uint8Array, start: number, length: number): string {
   const fpduStart = start - ULPDU_LENGTH_BYTES;
   const crcAt = fpduStart + fpduSizeBytes(length) - 4;
@@ -159,7 +159,7 @@ function describeTrailer(bytes: Uint8Array, start: number, length: number): stri
   return `${pad.some((byte) => byte !== 0) ? ` pad=${hexBytes(pad)}` : ''} crc=${kind}`;
 }
 
-/** A queue pair that takes everything: here the rules of the wire are tested, not memory. */
+/** A queue pair that accepts everything: a replay tests the protocol, not memory. */
 const TAKES_ALL: WireUser = {
   placeWrite: () => AccessRefusal.none,
   inputEnded: () => AccessRefusal.none,
@@ -183,7 +183,7 @@ const TAKES_ALL: WireUser = {
   messageFailed: () => undefined,
 };
 
-/** The reads that a side has outstanding when it gets the Responses: those it was seen to ask for. */
+/** The Reads outstanding when a side gets Responses: all that it requested in the recording. */
 function outstandingReads(fpdus: readonly string[]): OutboundRequestQueue {
   const pattern = /^ReadRequest .* sink=(\w+):(\w{8})(\w{8}) size=(\d+)/;
   const matches = fpdus.map((line) => pattern.exec(line)).filter((match) => match !== null);
@@ -318,8 +318,8 @@ class Replay implements UlpduSink {
 }
 
 /**
- * Replays what one side sent into the other, `role`, which sent `own`. `pieceBytes` are the
- * lengths of the pieces in which the bytes arrive, repeated as needed.
+ * Replays the bytes of one side to the other, `role`, whose recorded output is `own`. The bytes
+ * arrive in pieces with the lengths `pieceBytes`, repeated as needed.
  */
 export function replay(
   bytes: Uint8Array,

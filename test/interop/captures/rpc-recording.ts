@@ -1,6 +1,6 @@
 /**
  * The RPC over RDMA in a recording: Sends of each side, and the memory of the client as RDMA Reads
- * and Writes show it. For recordings without markers, whose FPDUs `captures.test.ts` has judged.
+ * and Writes show it. Only for recordings without markers; `captures.test.ts` checks their FPDUs.
  */
 import { readFileSync } from 'node:fs';
 import { ddpHeaderBytes, readDDPHeader } from '#daemon/iwarp/wire/ddp-header';
@@ -112,7 +112,7 @@ class Placed {
   }
 }
 
-/** Puts the client's memory together. */
+/** Reconstructs the client's memory. */
 function clientMemory(client: readonly Message[], server: readonly Message[]): Placed {
   const memory = new Placed();
   const sinks = new Placed();

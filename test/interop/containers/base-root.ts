@@ -1,9 +1,9 @@
 /**
- * A plain root file system: Debian's smallest, with this machine's Node.js and npm.
+ * A plain root file system: a minimal Debian with this machine's Node.js and npm.
  *
- * Replaces the image of Debian with Node that the Dockerfile builds on, where that one cannot be
- * pulled, and the machine of a workflow. Debian's part is kept in the cache
- * (`$XDG_CACHE_HOME`, else ~/.cache, `iwarpd/containers`), since it is the same every time.
+ * It replaces the Dockerfile's base image if that cannot be pulled, and serves as the machine of a
+ * workflow. Debian's part is kept in the cache (`$XDG_CACHE_HOME`, else ~/.cache,
+ * `iwarpd/containers`), since it is the same every time.
  */
 import { execFile } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -56,8 +56,8 @@ export async function makeBaseRoot(world: World, folder: string): Promise<void> 
 }
 
 /**
- * Settings for downloads from npm's registry inside a root file system: written to files of `world`,
- * to be mounted there. A proxy's certificate, say, that only this machine knows.
+ * Settings for downloads from npm's registry inside a root file system, written to files of `world`
+ * that are mounted there: for example, a proxy's certificate that only this machine trusts.
  */
 export async function registryAccess(world: World): Promise<RegistryAccess> {
   const { stdout } = await execute('npm', ['config', 'get', 'registry']);
@@ -83,7 +83,7 @@ async function debianArchive(world: World): Promise<string> {
     network: 'machine',
     timeoutMs: DEBOOTSTRAP_TIMEOUT_MS,
   });
-  // Written beside and renamed: another run sees all of it or nothing.
+  // Written to another name and renamed, so a concurrent run sees all of it or nothing.
   const partial = `${archive}.${process.pid}`;
   const downloads = ['./dev', './proc', './sys', './var/cache/apt', './var/lib/apt/lists'];
   const left = downloads.map((name) => `--exclude=${name}/*`);

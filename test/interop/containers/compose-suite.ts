@@ -85,7 +85,7 @@ export function composeSuite(given: () => Podman): void {
     });
 
     it('ends with all its containers, networks and volumes', async () => {
-      // Podman, unlike Docker, keeps a container in whose namespaces others are.
+      // Podman, unlike Docker, does not remove a container while others share its namespaces.
       expect(await call(['rm', '--force', '--stop', 'client', 'server'])).toMatchObject({
         status: 0,
       });

@@ -4,10 +4,10 @@ import { until } from '#test/support/patience';
 import type { Podman } from './podman.ts';
 import type { CommandOptions, Outcome, World } from './world.ts';
 
-/** Docker's API, served by podman, and the calls of health checks that systemd would make. */
+/** Serves Docker's API by podman, and runs the health checks that systemd would run. */
 export async function serveDocker(podman: Podman): Promise<void> {
   const { world } = podman;
-  // Below the world's /run: seen there alone.
+  // In the world's /run, which is invisible outside.
   const socket = '/run/docker.sock';
   world.setEnvironment({ DOCKER_HOST: `unix://${socket}`, COMPOSE_PROJECT_NAME: 'nodes' });
   world.start(['podman', 'system', 'service', '--time', '0', `unix://${socket}`]);

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { repositoryRoot } from '#test/support/prerequisites';
 import type { World } from './world.ts';
 
-/** Copies the checkout without files of .dockerignore into `folder`, which is made if missing. */
+/** Copies the checkout to `folder`, made if missing, without files that .dockerignore names. */
 export async function copyContext(world: World, folder: string): Promise<void> {
   const root = repositoryRoot();
   const ignored = readFileSync(join(root, '.dockerignore'), 'utf8').split('\n');

@@ -1,4 +1,4 @@
-/** Every step of the Dockerfile in plain root file systems, for where nothing can build its image. */
+/** Runs all steps of the Dockerfile in plain root file systems where its image cannot be built. */
 import { cp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
@@ -13,7 +13,7 @@ const STAGE_TIMEOUT_MS = 400_000;
 const STEP_TIMEOUT_MS = 300_000;
 const stages = readStages(join(repositoryRoot(), 'docker/Dockerfile'));
 
-/** Declares the tests: one for each stage, and one that uses the result of the last one. */
+/** Declares the tests: one for each stage, and one that uses the result of the last stage. */
 export function dockerfileSuite(): void {
   let world: World | undefined;
   const roots = new Map<string, string>();
@@ -26,7 +26,7 @@ export function dockerfileSuite(): void {
   });
   afterAll(() => world?.close());
 
-  /** A root file system for a stage, with devices, processes and the way to npm's registry. */
+  /** A root file system for a stage, with /dev, /proc and access to npm's registry. */
   async function makeRoot(name: string): Promise<string> {
     const root = given().file(name);
     await makeBaseRoot(given(), root);
@@ -57,7 +57,7 @@ export function dockerfileSuite(): void {
 
   for (const [index, stage] of stages.entries()) {
     const name = stage.name ?? `stage-${index}`;
-    it(`takes every step of stage ${index + 1}`, {
+    it(`runs every step of stage ${index + 1}`, {
       timeout: patience(STAGE_TIMEOUT_MS),
     }, async () => {
       const runs = stage.instructions.filter((each) => each.name === 'RUN').length;

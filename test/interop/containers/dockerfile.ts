@@ -1,8 +1,8 @@
 /**
  * `docker/Dockerfile` without a builder: its instructions, one by one, in plain root file systems.
  *
- * This proves that every RUN and COPY works on Debian with Node; there are no layers, no isolation
- * but a changed root, and instructions about the image (CMD, HEALTHCHECK …) are only collected.
+ * This proves that every RUN and COPY works on Debian with Node; there are no layers and no
+ * isolation but chroot, and instructions about the image (CMD, HEALTHCHECK …) are only collected.
  */
 import { readFileSync } from 'node:fs';
 import { cp, mkdir } from 'node:fs/promises';
@@ -21,7 +21,7 @@ export interface Stage {
   readonly instructions: readonly Instruction[];
 }
 
-/** The stages of a Dockerfile; ARGs before the first are not among them. */
+/** The stages of a Dockerfile, without the ARGs before the first. */
 export function readStages(file: string): Stage[] {
   const stages: { name: string | undefined; instructions: Instruction[] }[] = [];
   for (const instruction of instructions(readFileSync(file, 'utf8'))) {
@@ -50,7 +50,7 @@ interface StageRunner {
   readonly root: string;
   /** Root file systems of the stages before it, by name. */
   readonly earlier: ReadonlyMap<string, string>;
-  /** Puts the checkout, less what .dockerignore names, at a path. */
+  /** Copies the checkout, without files that .dockerignore names, to a path. */
   copyContext(target: string): Promise<void>;
   /** Runs a shell command in the root file system; rejects when it fails. */
   shell(command: string, directory: string): Promise<void>;
@@ -100,7 +100,7 @@ async function copy(text: string, directory: string, runner: StageRunner): Promi
   const names = sources.split(/\s+/);
   const target = names.pop() ?? '';
   for (const source of names) {
-    // A directory's content, and a file below a target that ends with a slash.
+    // Copy a directory's contents, or a file into a target that ends with a slash.
     const place = target.endsWith('/') ? join(target, source.split('/').at(-1) ?? '') : target;
     const options = { recursive: true, verbatimSymlinks: true };
     await cp(join(from, source), join(runner.root, place), options);

@@ -8,15 +8,15 @@ import { BASE_IMAGE, IMAGE } from './image.ts';
 import type { Podman } from './podman.ts';
 import { becomesReady, eventually, tierInUse } from './status.ts';
 
-/** Of the image's own layers, without its base. */
+/** Maximum size of the image's own layers, without its base. */
 const OWN_SIZE_MAX_BYTES = 60 << 20;
 const ISOLATED = ['--network', 'none'];
-/** The strictest limits of a program. */
+/** Flags for a container with the fewest privileges. */
 const STRICT = ['--cap-drop=all', '--security-opt=no-new-privileges'];
 const READ_ONLY = ['--read-only', '--read-only-tmpfs=false'];
-/** The needs of a read-only root file system, from README.md. */
+/** Mounts that a read-only root file system needs, from README.md. */
 const WRITABLE = ['--volume=iwarpd-run:/run/iwarpd', '--tmpfs=/tmp'];
-/** Where a daemon in one container and its programs in another have the socket. */
+/** The path of the socket that containers of a daemon and its programs share. */
 const SHARED_SOCKET = '--env=IWARPD_SOCKET=/run/rnic/iwarpd/iwarpd.sock';
 
 const config = z.object({
@@ -144,7 +144,7 @@ export function imageSuite(given: () => Podman): void {
       await becomesReady(given(), 'healthy');
       const check = ['podman', 'healthcheck', 'run', 'healthy'];
       expect(await given().world.run(check)).toMatchObject({ status: 0 });
-      // No daemon in this one, which runs as long.
+      // This one runs as long, but without a daemon.
       await start('unwell', [...ISOLATED, '--entrypoint', 'sleep'], ['infinity']);
       const unwell = await given().exec('unwell', ['iwarpd', 'wait', '--ready', '--timeout', '1']);
       expect(unwell.status).not.toBe(0);
@@ -169,7 +169,7 @@ export function imageSuite(given: () => Podman): void {
         return / 0100007F:1C06 .* 0A /.test(stdout) ? true : undefined;
       });
       await given().command(['stop', '--time', '30', 'program']);
-      // A shell's word for SIGTERM.
+      // A shell's status for SIGTERM.
       expect((await given().state('program')).exitCode).toBe(143);
     });
 
@@ -182,7 +182,7 @@ export function imageSuite(given: () => Podman): void {
       expect(stdout).not.toMatch(/^\d+ \(.*\) Z /m);
     });
 
-    it('works on a read-only root file system with the two writable places it names', async () => {
+    it('works on a read-only root file system with the two mounts of README.md', async () => {
       await start('reader', [...ISOLATED, ...STRICT, ...READ_ONLY, ...WRITABLE]);
       await becomesReady(given(), 'reader');
       const words = ['iwarpd', 'run', '--', 'ibv_devices'];
@@ -208,8 +208,8 @@ export function imageSuite(given: () => Podman): void {
       expect(listed.stderr).toContain('Permission denied');
     });
 
-    it('runs as another user that has a place for the socket', async () => {
-      // A user of whom only the number is known.
+    it('runs as another user that has a directory for the socket', async () => {
+      // A user without a passwd entry.
       const other = ['--user=20002:20002', '--passwd=false'];
       const refused = await run(['start'], other);
       expect(refused.status).not.toBe(0);
@@ -237,12 +237,12 @@ export function imageSuite(given: () => Podman): void {
         return await tierInUse(given(), 'daemon');
       }
 
-      it('by process_vm in one process namespace', async () => {
+      it('by process_vm in a shared process namespace', async () => {
         const { tier } = await pair(['--pid=container:daemon']);
         expect(tier).toBe('process_vm');
       });
 
-      it('by an agent in a process namespace of its own', async () => {
+      it('by an agent in a separate process namespace', async () => {
         const { tier, reason } = await pair([]);
         expect(tier).toBe('agent');
         expect(reason).toContain('another PID namespace');
@@ -260,7 +260,7 @@ export function imageSuite(given: () => Podman): void {
   });
 }
 
-/** The profile that podman takes, without the calls that reach another process's memory. */
+/** Podman's default profile, without the calls that access another process's memory. */
 function withoutProcessVm(): unknown {
   const profile = z
     .looseObject({ syscalls: z.array(z.looseObject({ names: z.array(z.string()) })) })

@@ -31,7 +31,7 @@ export async function makeBaseImage(podman: Podman): Promise<void> {
   await Promise.all([rm(archive), rm(root, { recursive: true })]);
 }
 
-/** Options with which a build or a container uses npm's registry like this machine. */
+/** Options that give a build or a container this machine's access to npm's registry. */
 export async function registryVolumes(podman: Podman): Promise<string[]> {
   const { certificates, npmrc } = await registryAccess(podman.world);
   return [`${certificates}:${CERTIFICATES}:ro`, `${npmrc}:/root/.npmrc:ro`].flatMap((volume) => [

@@ -8,7 +8,7 @@ import type { Podman } from './podman.ts';
 import { eventually, statusOf, tierInUse } from './status.ts';
 
 const FOLDER = join(repositoryRoot(), 'docker/kubernetes');
-/** The program's image, without any part of iwarpd. */
+/** Hides iwarpd in the image of the program. */
 const NOTHING_OF_IWARPD = ['--tmpfs=/opt/iwarpd:notmpcopyup'];
 
 /** Declares the tests; `given` returns the podman that has the image. */
@@ -26,7 +26,7 @@ export function kubernetesSuite(given: () => Podman): void {
       for (const pod of pods.splice(0)) await pod.remove();
     });
 
-    it('sidecar.yaml: serves a program whose image knows nothing of iwarpd', async () => {
+    it('sidecar.yaml: serves a program whose image does not contain iwarpd', async () => {
       const { pod } = await run('sidecar.yaml', { program: NOTHING_OF_IWARPD });
       const program = pod.container('program');
       const gone = await given().exec(program, ['ls', '/opt/iwarpd']);

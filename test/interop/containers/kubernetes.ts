@@ -133,7 +133,7 @@ type Manifest = z.infer<typeof manifest>;
 export type PodSpec = z.infer<typeof podSpec>;
 /** A container of a pod, before or beside the others. */
 export type PodContainer = NonNullable<PodSpec['initContainers']>[number];
-/** How a cluster asks a container for its state. */
+/** A probe of a container's state. */
 export type Probe = z.infer<typeof probe>;
 
 /** The one manifest in a file; throws with the field that is wrong. */
@@ -152,7 +152,7 @@ export function parseManifest(text: string): Manifest {
   throw new Error(z.prettifyError(parsed.error));
 }
 
-/** The pod that a manifest describes, or describes a template of. */
+/** The pod in a manifest, or in its template. */
 export function podOf(manifest: Manifest): PodSpec {
   return manifest.kind === 'Pod' ? manifest.spec : manifest.spec.template.spec;
 }

@@ -1,4 +1,4 @@
-/** Why containers cannot be built and run on a machine, if they cannot. */
+/** Reasons why this machine cannot build or run containers. */
 import { execFile } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -14,8 +14,7 @@ const execute = promisify(execFile);
 export const DEBIAN_RELEASE = 'bookworm';
 
 /**
- * The mirror from which this machine's own packages come, where it carries the release of the
- * Dockerfile; undefined where there is none.
+ * The mirror of this machine's own packages; undefined if it lacks the release of the Dockerfile.
  */
 export async function debianMirror(): Promise<string | undefined> {
   const format = '$(RELEASE) $(COMPONENT) $(REPO_URI)';

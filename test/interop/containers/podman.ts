@@ -7,14 +7,14 @@ import type { CommandOptions, Outcome, World } from './world.ts';
 interface ContainerState {
   readonly running: boolean;
   readonly exitCode: number;
-  /** Of its first process, in the world's numbers. */
+  /** The pid of its first process, as the world sees it. */
   readonly pid: number;
 }
 
 /** Options of `Podman.start` and `Podman.run` for a container. */
 interface ContainerOptions {
   readonly name?: string;
-  /** As for `podman run`, say `--read-only`. */
+  /** As for `podman run`, such as `--read-only`. */
   readonly flags?: readonly string[];
   /** In place of the image's CMD. */
   readonly words?: readonly string[];
@@ -62,12 +62,12 @@ export class Podman {
     await this.command(['run', '--detach', '--name', name, ...flags, image, ...words]);
   }
 
-  /** Runs a command in a container that runs. */
+  /** Runs a command in a running container. */
   exec(name: string, words: readonly string[], flags: readonly string[] = []): Promise<Outcome> {
     return this.world.run(['podman', 'exec', ...flags, name, ...words]);
   }
 
-  /** All that the container's first process has said. */
+  /** The output of the container's first process. */
   async logs(name: string): Promise<string> {
     const { stdout, stderr } = await this.world.run(['podman', 'logs', name]);
     return stdout + stderr;
@@ -80,7 +80,7 @@ export class Podman {
     return { running: running === 'true', exitCode: Number(exitCode), pid: Number(pid) };
   }
 
-  /** Kills and forgets containers, in the order given: those before whose namespaces they share. */
+  /** Kills and removes containers in order: each before those whose namespaces it shares. */
   async remove(...names: readonly string[]): Promise<void> {
     for (const name of names) {
       await this.world.run(['podman', 'rm', '--force', '--volumes', '--time', '0', name]);
@@ -88,7 +88,7 @@ export class Podman {
   }
 }
 
-/** Overlays where the machine can stack them here, else whole copies, which take longer. */
+/** Overlays if the machine supports them here, else whole copies, which take longer. */
 async function storageDriver(world: World): Promise<'overlay' | 'vfs'> {
   const folder = world.file('overlay-trial');
   const parts = ['lower', 'upper', 'work', 'merged'].map((name) => join(folder, name));
@@ -103,7 +103,7 @@ async function storageDriver(world: World): Promise<'overlay' | 'vfs'> {
 }
 
 function containersConf(world: World): string {
-  // The default limits are above those of a machine whose root may not raise its own.
+  // The default limits may exceed this machine's, which root may be unable to raise.
   const limits = readFileSync('/proc/self/limits', 'utf8');
   const [, files = '1024'] = /^Max open files +\d+ +(\d+)/m.exec(limits) ?? [];
   return `[containers]

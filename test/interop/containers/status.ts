@@ -23,7 +23,7 @@ const status = z.object({
   ),
 });
 
-/** The part of a daemon's status that containers change. */
+/** The fields of a daemon's status that depend on containers. */
 export type Status = z.infer<typeof status>;
 
 /** Asks the daemon of a container. */

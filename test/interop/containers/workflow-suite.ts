@@ -20,7 +20,7 @@ const { uses, runs } = readWorkflow(join(repositoryRoot(), 'docker/github-action
   IWARPD_REVISION: 'HEAD',
 });
 
-/** Programs of GitHub's machine that a minimal Debian lacks. */
+/** Programs of a GitHub runner that a minimal Debian lacks. */
 const BROUGHT = 'git make gcc g++ libc6-dev python3 sudo';
 
 /** A user's project: a check that passes on an RNIC and fails without one. */
@@ -44,7 +44,7 @@ sudo -u runner sh -ec 'cd /srv/iwarpd && git init -q && git add -A &&
   git -c user.name=x -c user.email=x@example.org commit -q -m checkout'
 `;
 
-/** Starts a minimal Debian with the programs of GitHub's machine, the checkout to clone, and a project. */
+/** Starts a minimal Debian with a runner's programs, the checkout to clone, and a project. */
 export async function startRunner(podman: Podman): Promise<void> {
   const { world } = podman;
   const checkout = world.file('checkout');

@@ -1,4 +1,4 @@
-/** `docker/github-actions.yaml` as a value, and its steps as a runner takes them. */
+/** `docker/github-actions.yaml` as a value, and its steps as a runner executes them. */
 import { readFileSync } from 'node:fs';
 import { parse } from 'yaml';
 import { z } from 'zod';
@@ -30,7 +30,7 @@ interface RunStep {
 
 /** The steps of the one job of a workflow. */
 interface WorkflowSteps {
-  /** Actions, which only GitHub's runner can take, in order. */
+  /** Actions, in order; only GitHub's runner can execute them. */
   readonly uses: readonly string[];
   readonly runs: readonly RunStep[];
 }
@@ -56,7 +56,7 @@ export function readWorkflow(
   return { uses, runs };
 }
 
-/** Puts the repository's variables in place of expressions; no other expression is known. */
+/** Replaces expressions by the repository's variables; throws for any other expression. */
 function expand(text: string, variables: Readonly<Record<string, string>>): string {
   return text.replace(/\$\{\{\s*(.*?)\s*\}\}/g, (_, expression: string) => {
     const [, key = ''] = /^vars\.(\w+)$/.exec(expression) ?? [];

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# world.sh FOLDER: separate namespaces (mounts, processes, network, IPC, host name, cgroups) for
-# containers, as long as standard input stays open. Prints `ready PID`, the pid of the world's init,
-# which nsenter takes. When the input closes, however its holder ended, everything
-# in the world is killed, its mounts and network vanish with it, and FOLDER and its cgroups go.
+# world.sh FOLDER: holds separate namespaces (mounts, processes, network, IPC, host name, cgroups)
+# for containers while standard input is open. Prints `ready PID`, the pid of the world's init, for
+# nsenter. When the input closes, for whatever reason, all processes of the world are killed, its
+# mounts and network vanish, and FOLDER and its cgroups are removed.
 set -uo pipefail
 folder=${1:?}
 name=iwarpd-containers-$(basename "$folder")
 
-# Cgroup hierarchies of this machine, each with a mount of its own.
+# Mount points of this machine's cgroup hierarchies.
 hierarchies() { awk '$3 == "cgroup" || $3 == "cgroup2" { print $2 }' /proc/mounts | sort -u; }
 
-# Joins a cgroup of the world's own in each hierarchy that can be written.
+# Joins the world's own cgroup in each writable hierarchy.
 join_cgroups() {
   local place
   for place in $(hierarchies); do
     mkdir "$place/$name" 2>/dev/null || continue
-    # A cpuset is empty at first, and then takes no process.
+    # A new cpuset is empty and accepts no process, so fill it first.
     [[ ! -f $place/$name/cpuset.cpus || ! -f $place/cpuset.cpus ]] || {
       cat "$place/cpuset.cpus" >"$place/$name/cpuset.cpus"
       cat "$place/cpuset.mems" >"$place/$name/cpuset.mems"
@@ -30,7 +30,7 @@ mount_cgroups() {
   local place type options
   if [[ $(stat -f -c %T /sys/fs/cgroup) == cgroup2fs ]]; then
     umount /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup
-    # Only an inner cgroup without processes may have others that are controlled.
+    # A cgroup may control its children only while it has no processes.
     mkdir /sys/fs/cgroup/init && echo 0 >/sys/fs/cgroup/init/cgroup.procs
     return
   fi
@@ -76,7 +76,7 @@ case ${2-} in
     exit "$status"
     ;;
   init)
-    # Still in the machine's /proc: the pid by which others know this process.
+    # This is still the machine's /proc, so this is the pid that others see.
     read -r pid _ </proc/self/stat
     mount --make-rprivate / && mount -t proc proc /proc && mount_scratch || exit 1
     ip link set lo up || exit 1

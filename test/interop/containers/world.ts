@@ -1,9 +1,9 @@
 /**
  * Namespaces for containers, which leave nothing behind.
  *
- * `world.sh` holds them while this process lives and needs them. Commands in a world may mount, add
- * networks and leave processes: all of that ends with the world. A command can be given the machine's
- * network, for downloads, and sees the world in everything else.
+ * `world.sh` holds them while this process lives and needs them. Commands in a world may mount file
+ * systems, add networks and leave processes; all of that ends with the world. For downloads, a
+ * command can use the machine's network, and otherwise sees the world.
  */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -38,7 +38,7 @@ export interface CommandOptions {
 export class World {
   /** For files with the lifetime of the world. */
   readonly folder: string;
-  /** The pid of the world's init, in the machine's numbers. */
+  /** The pid of the world's init, as the machine sees it. */
   readonly init: number;
   readonly #keeper: ChildProcess;
   readonly #environment: Record<string, string | undefined>;

@@ -2,8 +2,8 @@
 import { runCommand } from '#test/support/cli-process';
 
 /**
- * The exports that `iwarpd env` prints, as one line of a script. It runs on the host, where the daemon
- * need not be: to start Node takes an emulated processor seconds.
+ * The exports that `iwarpd env` prints, as one line of a script. It runs on the host, although the
+ * daemon is in the guest: starting Node takes an emulated processor seconds.
  */
 export async function daemonEnvironment(socket: string): Promise<string> {
   const { stdout } = await runCommand(['env', '--socket', socket]);

@@ -1,8 +1,8 @@
 /**
- * Guests take turns. They share nothing (each has its own ports, folders and networks) except the
- * processors: an emulated machine keeps one busy. As many guests as processors finish first, if they
- * come before the suites beside them; without that, the clocks in a guest run on while its programs do
- * not, and siw and librdmacm time out connections.
+ * Guests take turns. They share nothing but the processors (each has its own ports, folders and
+ * networks), and an emulated machine keeps one busy. With priority over the suites beside them,
+ * there may be as many guests as processors. Without it, a guest's clock advances while its
+ * programs wait, so siw and librdmacm time out connections.
  */
 import { type FileHandle, mkdir, open } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
@@ -20,7 +20,7 @@ export function guestsComeFirst(): boolean {
   return process.geteuid?.() === 0;
 }
 
-/** Guests of this user that may run at once: one for each processor, or for two if they have no priority. */
+/** Maximum concurrent guests of this user: one for each processor, or for two without priority. */
 export function guestsAtOnce(
   processors = availableParallelism(),
   first = guestsComeFirst(),
@@ -29,8 +29,8 @@ export function guestsAtOnce(
 }
 
 /**
- * Waits for the right to run a guest; `directory` has the locks of all participants. Rejects when
- * patience is over with what takes so long on an idle machine.
+ * Waits for permission to run a guest; `directory` has the locks of all participants. Rejects after
+ * `patience(idleMs)`.
  */
 export async function takeGuestSlot(
   directory: string,

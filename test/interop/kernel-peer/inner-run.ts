@@ -22,7 +22,7 @@ const vitest = await startVitest('test', [], {
   fileParallelism: false,
   isolate: false,
   pool: 'threads',
-  // Loaded by Node: to transform hundreds of modules takes an emulated processor a minute.
+  // Node loads these: transforming hundreds of modules takes an emulated processor a minute.
   server: { deps: { external: [/\/dist\//] } },
   setupFiles: [join(import.meta.dirname, '../../support/patience-setup.js')],
 });

@@ -26,7 +26,7 @@ interface JsonReport {
   }[];
 }
 
-/** A run that hangs fails, with a message, before the test that waits for it. */
+/** A run that hangs fails with a message before the test that waits for it times out. */
 const RUN_MS = 400_000;
 
 /** A compiled program of the tests, by its path below `test`, for the guest to run. */

@@ -1,5 +1,5 @@
 /**
- * A guest: a Linux kernel with siw, booted in QEMU in seconds, to be the peer of a test.
+ * A guest: a Linux kernel with siw, booted in QEMU in seconds, as the peer of a test.
  *
  * The guest sees the host's file tree, read-only under a scratch overlay, and runs the host's
  * programs: `run` starts any bash script there, several at a time if wanted. It reaches listeners on
@@ -343,8 +343,8 @@ export function startGuest(options: GuestOptions = {}): Promise<Guest> {
 }
 
 /**
- * The command that starts a guest ahead of the suites beside it, where that is permitted: its clock runs on while it
- * waits for a processor, so its programs would time out.
+ * The words that give a guest priority over the suites beside it, if permitted. Its clock advances
+ * while it waits for a processor, so its programs would time out.
  */
 function firstOnItsProcessor(): string[] {
   return guestsComeFirst() ? ['nice', '-n', '-5'] : [];

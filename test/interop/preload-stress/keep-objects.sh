@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A compiler for build.sh that keeps the object of each source in the folder $KEPT_OBJECTS: what was
-# compiled before from the same text, headers and options is not compiled again.
+# A compiler for build.sh that keeps the object of each source in the folder $KEPT_OBJECTS: a
+# source with the same text, headers and options is not compiled again.
 set -euo pipefail
 options=()
 sources=()

@@ -160,7 +160,7 @@ void *take_numbers(void *chance) {
         usleep(below(chance, 300));
     }
   }
-  /* No command of anyone's went into what took the place of a connection. */
+  /* No command was written to a descriptor that replaced a connection. */
   fcntl(pipes[0], F_SETFL, O_NONBLOCK);
   char byte;
   REQUIRE(read(pipes[0], &byte, 1) == -1 && errno == EAGAIN);

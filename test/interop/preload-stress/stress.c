@@ -1,5 +1,5 @@
-/* See stress.h. Arguments: `steady` or `dying`, the seed, milliseconds; or `leaf`, by which it
- * starts itself. `dying`: says `running`, and then takes failures for the daemon's end. */
+/* See stress.h. Arguments: `steady` or `dying`, the seed, milliseconds; or `leaf`, with which it
+ * starts itself. With `dying` it prints `running`, then attributes failures to the daemon. */
 #include "stress.h"
 
 #include <dirent.h>
@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define THREADS 12
-/* The library looks for descriptors that moved every two seconds. */
+/* Every two seconds, the library looks for descriptors that moved. */
 #define SETTLE_MS 3000
 
 atomic_bool stopping;
@@ -58,8 +58,8 @@ static int count_descriptors(void) {
   return count;
 }
 
-/* How many descriptors there are when the library's threads have ended, each in its own time: the
- * number that stays for a while, or at once the one that is expected. */
+/* The number of open descriptors once the library's threads have ended. Returns `expected` as
+ * soon as it is reached, or else the number that stays the same for a while. */
 static int settled(int expected) {
   int before = -1;
   for (int64_t since = now_ms(); before != expected && now_ms() < since + SETTLE_MS;) {
@@ -71,7 +71,7 @@ static int settled(int expected) {
   return before;
 }
 
-/* A program that does its own, as one that another one starts. */
+/* A program started by another one: opens a device of its own. */
 static int leaf(void) {
   struct ibv_context *context = open_first();
   /* The parent knows whether the daemon is meant to be there. */
@@ -110,7 +110,7 @@ static void run(uint64_t seed, int64_t milliseconds) {
   }
   stopping = true;
   for (unsigned index = started; index-- > 1;) REQUIRE(pthread_join(threads[index], NULL) == 0);
-  /* Until here there were some that connected to the listener. */
+  /* Until here, other threads connected to the listener. */
   closing = true;
   REQUIRE(pthread_join(threads[0], NULL) == 0);
 }

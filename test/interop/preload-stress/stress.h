@@ -1,6 +1,5 @@
-/* A program that does everything at once that a program can do to the preload library, built on the
- * real libibverbs and librdmacm. Every wait has a limit, so it exits whatever happens to
- * the daemon. */
+/* A program that uses the preload library in every way at once, through the real libibverbs and
+ * librdmacm. Every wait has a limit, so it exits whatever happens to the daemon. */
 #ifndef STRESS_H
 #define STRESS_H
 
@@ -10,8 +9,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Nothing takes longer: not on a machine whose cores are busy, under a sanitizer, and not when the
- * daemon dies, which ends every wait. */
+/* No wait takes longer, even on a busy machine and under a sanitizer. The daemon's death ends
+ * every wait. */
 #define WAIT_LIMIT_MS 30000
 
 /* Set when the time is over, or the daemon is gone. */
@@ -25,7 +24,7 @@ void failed(const char *file, int line, const char *what);
 /* False after a failure that the daemon's end explains. */
 #define EXPECT(condition) ((condition) || (failed(__FILE__, __LINE__, #condition), false))
 
-/* Ends the program: this is wrong whatever became of the daemon. */
+/* Ends the program if false, which not even the daemon's death would explain. */
 #define REQUIRE(condition)                                                                         \
   ((condition) ? (void)0 : wrong(__FILE__, __LINE__, #condition))
 _Noreturn void wrong(const char *file, int line, const char *what);
@@ -45,7 +44,7 @@ struct tally {
 };
 extern struct tally tally;
 
-/* Threads. The argument of all is a `struct chance *` of their own. */
+/* Functions of threads. The argument of each is its own `struct chance *`. */
 void *serve(void *chance);
 void *converse(void *chance);
 void *open_and_close(void *chance);

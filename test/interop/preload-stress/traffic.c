@@ -94,7 +94,7 @@ static bool equip(struct side *side, struct chance *chance) {
   return true;
 }
 
-/* Gives everything back, also after the daemon's end. */
+/* Frees everything, even after the daemon's death. */
 static void strip(struct side *side) {
   if (side->mr != NULL) EXPECT(ibv_dereg_mr(side->mr) == 0);
   if (side->id != NULL && side->id->qp != NULL) rdma_destroy_qp(side->id);
@@ -181,7 +181,7 @@ static void converse_once(struct chance *chance) {
     unsigned rounds = 1 + below(chance, 20);
     for (unsigned round = 0; round < rounds && exchange(&side, below(chance, 256)); round++) {
     }
-    /* Destroyed without a word, now and then. */
+    /* Now and then the id is destroyed without a disconnect. */
     if (below(chance, 3) > 0 && EXPECT(rdma_disconnect(side.id) == 0)) {
       EXPECT(next_event(&side) == RDMA_CM_EVENT_DISCONNECTED);
     }
@@ -215,7 +215,7 @@ static void *answer(void *argument) {
       if (found == 1 && wc.status == IBV_WC_SUCCESS && wc.wr_id < DEPTH) {
         uint8_t message[MESSAGE_BYTES];
         memcpy(message, side->memory + wc.wr_id * MESSAGE_BYTES, MESSAGE_BYTES);
-        /* The other end may be gone already: whether it is, events say. */
+        /* The other end may already be gone; events report that. */
         struct ibv_sge sge = piece(side, DEPTH);
         struct ibv_send_wr send = {
             .wr_id = DEPTH, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND};

@@ -1,12 +1,12 @@
 /*
- * Which ids of rdma_cm may share a port: bind-clashes ADDRESS OTHER-ADDRESS IPV6-ADDRESS PORT <CASES
+ * Which rdma_cm ids may share a port: bind-clashes ADDRESS OTHER-ADDRESS IPV6-ADDRESS PORT <CASES
  *
- * A case is a line of steps with ", " between, and has a port of its own, counted from PORT. Steps:
+ * A case is a line of steps separated by ", ", and has its own port, from PORT up. Steps:
  *
  *   bind ID PLACE             PLACE is A, B or C (the addresses above), 4 or 6 (any of that family), then
  *                             ":0" for any port, or ":ID" for the port of that id
- *   listen ID, destroy ID     an id begins with the first step that names it. Its first letter says its
- *                             port space: u and v have RDMA_PS_UDP, i and j of RDMA_PS_IB, o of RDMA_PS_IPOIB, others of
+ *   listen ID, destroy ID     the first step that names an id creates it. Its first letter selects its
+ *                             port space: u and v RDMA_PS_UDP, i and j RDMA_PS_IB, o RDMA_PS_IPOIB, others
  *                             RDMA_PS_TCP
  *   connect ID PLACE          rdma_resolve_addr to that address, and the event
  *   meet ID LISTENER          a whole connection, whose passive end stays until the case is over

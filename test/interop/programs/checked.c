@@ -1,10 +1,11 @@
 /*
- * A program without a fault, for checkers: a queue pair sends a message to another one of the same RoCE
- * device, whose receiver decides by the bytes that arrived. All memory is from malloc.
+ * A correct program for checkers: a queue pair sends a message to another one of the same RoCE
+ * device, and the receiver branches on the bytes that arrived. All memory is from malloc.
  *
  * usage: checked DEVICE [FAULT]
  *
- * FAULT is `overrun`, which reads a byte beyond the message's memory, or `leak`, which forgets it.
+ * FAULT is `overrun`, which reads a byte past the message's memory, or `leak`, which does not free
+ * it.
  */
 #include "program.h"
 

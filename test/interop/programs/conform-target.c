@@ -25,7 +25,7 @@ enum {
   SEND_DEPTH = 4,
   DEPTH = 4,
   BACKLOG = 16,
-  /** How soon a thread sees that its connection is over. */
+  /** How often a thread checks whether its connection is over. */
   OVER_CHECK_MS = 20,
 };
 

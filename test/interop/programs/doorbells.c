@@ -1,8 +1,8 @@
 /*
- * Posts around the moments at which the daemon stops looking at a send queue: doorbells DEVICE
- * GID_INDEX BURSTS. Bursts of Writes of a queue pair to itself, with pauses of random length between
- * them and within; each burst must complete before the next. Ends with 1 if one does not, and early on
- * a machine that is slow.
+ * Posts around the moments at which the daemon stops polling a send queue: doorbells DEVICE
+ * GID_INDEX BURSTS. A queue pair writes to itself in bursts, with random pauses between and within
+ * them; each burst must complete before the next. Ends with 1 if one does not, and early on a slow
+ * machine.
  */
 #include "program.h"
 
@@ -36,7 +36,7 @@ int main(int count, char **words) {
   uint64_t posted = 0, completed = 0;
   int64_t end = now_ns() + RUN_MAX_NS;
   for (int bursts = 0; bursts < atoi(words[3]) && now_ns() < end; bursts++) {
-    /* One, as in an exchange of messages, or as many as make the daemon watch the queue. */
+    /* One, as in an exchange of messages, or enough that the daemon polls the queue. */
     uint32_t requests = below(2) == 0 ? 1 : 1 + below(BURST_MAX);
     uint32_t pauses = below(4);
     for (; requests > 0; requests--) {

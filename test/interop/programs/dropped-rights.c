@@ -1,9 +1,9 @@
 /*
- * The devices of a program that dropped its privileges: dropped-rights DEVICE HOW [forked|forks],
- * where HOW is nothing, chroot, setuid or seteuid. It opens the device and rdma_cm before, and makes a queue
- * pair with a completion channel, memory and an id. Then it prints "all made". With "forked", a child
- * of it gives up rights and does so, but for the id, which only the process that opened rdma_cm may make;
- * with "forks", the program gives them up before it forks that child.
+ * Uses a device after dropping privileges: dropped-rights DEVICE HOW [forked|forks], where HOW is
+ * nothing, chroot, setuid or seteuid. Opens the device and rdma_cm, drops privileges, and then
+ * makes a queue pair with a completion channel, memory and an id, and prints "all made". With
+ * "forked", a child drops privileges and makes these, except the id, which only the process that
+ * opened rdma_cm may make. With "forks", the program drops them before it forks that child.
  */
 #define _GNU_SOURCE
 #include <rdma/rdma_cma.h>

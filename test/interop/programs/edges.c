@@ -1,7 +1,7 @@
 /*
- * Edge-triggered waits: edges DEVICE ADDRESS. Each descriptor of events is watched by an epoll with
- * EPOLLET, and gets a second and a third event while the first is unread: each must wake the program. Then
- * all are read, and the descriptor is no longer readable. It prints "every event woke".
+ * Edge-triggered waits: edges DEVICE ADDRESS. An epoll with EPOLLET watches each event descriptor,
+ * which gets a second and a third event while the first is unread: each must wake the program. Once
+ * all are read, the descriptor must not be readable. Prints "every event woke".
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

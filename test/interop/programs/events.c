@@ -1,9 +1,9 @@
 /*
  * Threads that sleep until a completion channel wakes them: events DEVICE ROUNDS [forever]. Several
- * queue pairs share a channel, which two threads read. Each queue pair's thread arms its completion queue,
- * posts a send, which completes because the queue pair is in the error state, and waits for the event; now
- * and then it destroys its queues while their event is anywhere. Ends with 1 if an event does not come,
- * or if the channel is readable after all of them.
+ * queue pairs share a channel, which two threads read. Each queue pair's thread arms its completion
+ * queue, posts a send, which completes because the queue pair is in the error state, and waits for
+ * the event; now and then it destroys its queues while their event is at any stage of delivery.
+ * Ends with 1 if an event does not come, or if the channel is readable after all of them.
  */
 #include <fcntl.h>
 #include <poll.h>
@@ -44,7 +44,7 @@ static void make_queues(struct worker *worker) {
   to_state(worker->qp, IBV_QPS_ERR);
 }
 
-/* Does not return before each event that was read is acknowledged. */
+/* Returns only once every event that was read is acknowledged. */
 static void destroy_queues(struct worker *worker) {
   CHECK(ibv_destroy_qp(worker->qp) == 0);
   CHECK(ibv_destroy_cq(worker->cq) == 0);

@@ -119,7 +119,7 @@ async function completions({ name, connection }: End, count: number, say: Say): 
   for (const kind of ['sends', 'receives'] as const) {
     const some = taken.filter(({ opcode }) => opcode >= 128 === (kind === 'receives'));
     for (const { wrId, status, opcode, byteLen } of some) {
-      // Of a request that failed, its number and status are all that is defined.
+      // Of a failed request, only number and status are defined.
       const more = status === 0 ? ` opcode ${opcode}` : '';
       const length = status === 0 && kind === 'receives' ? ` length ${byteLen}` : '';
       say(`${name}: ${kind} ${wrId} ${WC_STATUS_TEXT[status]}${more}${length}`);
@@ -137,7 +137,7 @@ async function take(cq: CQ, count: number): Promise<WC[]> {
   return taken;
 }
 
-/** A message of each length, every one received where the one before was. */
+/** A message of each length, all received into the same memory. */
 async function sends(from: End, to: End, say: Say): Promise<void> {
   for (const [index, length] of LENGTHS.entries()) {
     fill(from.memory.buffer.subarray(0, length), index + 1);
@@ -219,7 +219,7 @@ async function scattered(from: End, to: End, say: Say): Promise<void> {
   say(`${to.name}: has ${digest(to.memory.buffer)}`);
 }
 
-/** Payload that is copied when it is posted: what happens to it afterwards does not matter. */
+/** Payload that is copied when it is posted, so later changes to its memory do not matter. */
 async function inlined(from: End, to: End, say: Say): Promise<void> {
   const bytes = new Uint8Array(Buffer.from('copied while posting'));
   to.memory.buffer.fill(0);

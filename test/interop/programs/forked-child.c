@@ -1,14 +1,14 @@
 /*
  * The rights of a forked child to its parent's objects: forked-child ADDRESS PORT alive|gone|streams|chroot
  *
- * Three processes. A peer listens and prints what it receives. A parent connects to it, opens what there
- * is to open, and forks; with "gone" it then ends. The child tries each call on what it inherited, with
- * bytes of its own where bytes are sent, and prints the errno of each. A parent that is alive sends
- * once more afterwards. A line "NAME: RESULT" is printed for each step.
+ * Three processes. A peer listens and prints what it receives. A parent connects to it, opens
+ * objects of every kind, and forks; with "gone" it then ends. The child tries each call on what it
+ * inherited, with bytes of its own where bytes are sent, and prints the errno of each. A parent
+ * that is alive sends once more afterwards. A line "NAME: RESULT" is printed for each step.
  *
- * With "streams" a thread of the parent sends numbers as fast as it can, while the parent forks children that
- * post on the same queue pair. The peer says when it has all numbers, and prints unexpected ones. With "chroot"
- * the parent has no /proc by then.
+ * With "streams" a thread of the parent sends numbers as fast as it can, while the parent forks
+ * children that post on the same queue pair. The peer reports when it has all numbers, and prints
+ * unexpected ones. With "chroot", the parent changes its root first, so it has no /proc.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -27,7 +27,7 @@
 #define NUMBERS 2000
 #define CHILDREN 30
 #define WINDOW 8
-/* The peer has a receive, and a slot for it, for all that may come. */
+/* A receive, with its own slot, for every message that the peer may get. */
 #define RECEIVES (NUMBERS + DEPTH)
 #define MEMORY_BYTES ((RECEIVES * TEXT_BYTES + 4095) / 4096 * 4096)
 
@@ -315,7 +315,7 @@ static void try_again(struct end *end) {
 
 static void run_child(struct end *end, struct spares *spares, int parents_end) {
   char byte;
-  /* The end of file, if the parent is to be gone. */
+  /* If the parent is to end, waits for that: end of file. */
   if (parents_end >= 0) CHECK(read(parents_end, &byte, 1) == 0);
   try_queries(end, spares);
   try_events(end);
@@ -426,7 +426,7 @@ int main(int count, char **words) {
   if (parent == 0) run_parent(stays, ended[1]);
   close(ended[1]);
   CHECK(waitpid(parent, &status, 0) == parent && status == 0);
-  /* The child has it as well. */
+  /* End of file once the child, which also has the other end, is gone. */
   CHECK(read(ended[0], &byte, 1) == 0);
   CHECK(waitpid(peer, &status, 0) == peer && status == 0);
   return 0;

@@ -154,7 +154,7 @@ async function disappears(address: string): Promise<void> {
   await gone;
 }
 
-/** Everything is closed twice, in the order of ownership, then by its owners. */
+/** Everything is closed twice, owned objects before their owners. */
 async function twice(address: string): Promise<void> {
   const pair = await connectedPair(address);
   await step('before', () => exchange(pair));
@@ -171,7 +171,7 @@ async function twice(address: string): Promise<void> {
   }
 }
 
-/** A queue pair is used after its end, and so is everything else. */
+/** A queue pair is used after it was closed, and so is everything else. */
 async function afterwards(address: string): Promise<void> {
   const pair = await connectedPair(address);
   const { provider, client, clientMemory } = pair;
@@ -223,7 +223,7 @@ async function freed(address: string): Promise<void> {
   await pair.provider.close();
 }
 
-/** A region that only the device knows of is written to after many collections of garbage. */
+/** A region that only the device references is written to after many garbage collections. */
 async function collected({ client, server, clientMemory }: Pair): Promise<void> {
   const place = await (async () => {
     const { address, rkey } = await server.pd.regMR(new Uint8Array(MEMORY_BYTES), RIGHTS);

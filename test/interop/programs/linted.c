@@ -50,7 +50,7 @@ static void await_completion(void) {
   exit(1);
 }
 
-/* Ends the program once its first thread waits for another, as ibv_destroy_cq does for acknowledgements. */
+/* Ends the program once its first thread waits, as ibv_destroy_cq waits for acknowledgements. */
 static void *end_when_stuck(void *unused) {
   char path[64], call[16] = "";
   (void)unused;

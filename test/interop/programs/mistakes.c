@@ -39,7 +39,7 @@ static int try_init(struct ibv_qp *qp, int mask) {
   return ibv_modify_qp(qp, &attr, IBV_QP_STATE | mask);
 }
 
-/* To RTR as it should be, towards the queue pair itself, but for one field. */
+/* Moves a queue pair to RTR, connected to itself, with one wrong field. */
 #define REPORT_RTR(step, qp, field, value) \
   do { \
     struct ibv_qp_attr rtr_ = rtr_attr(qp, qp->qp_num, 0); \

@@ -24,7 +24,7 @@ static char *map_memory(void) {
 }
 
 static char *move(char *memory) {
-  /* A neighbour that makes growing in place impossible is not needed: the target is named. */
+  /* mremap gets the target, so it must move the mapping. */
   char *room = map_memory();
   char *moved = mremap(memory, BYTES, BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, room);
   CHECK(moved == room);

@@ -70,11 +70,11 @@ static void alltoall(uint32_t count) {
   free(in);
 }
 
-/* Each process owns one piece for each other one, and a counter. */
+/* Each process owns a counter, and one piece of memory for each other process. */
 static void one_sided(uint32_t count) {
   uint32_t *out = words(count), *in = words(count), *memory;
   MPI_Win window;
-  /* MPICH 4.0 lets the windows of two processes overlap whose sizes are odd. */
+  /* In MPICH 4.0, windows of two processes overlap if their sizes are odd. */
   MPI_Aint bytes = ((MPI_Aint)count * ranks + 16) / 16 * 16 * (MPI_Aint)sizeof(uint32_t);
   MPI_Win_allocate(bytes, sizeof(uint32_t), MPI_INFO_NULL, MPI_COMM_WORLD, &memory, &window);
   MPI_Win_lock(MPI_LOCK_EXCLUSIVE, rank, 0, window);

@@ -20,7 +20,7 @@ int main(int argc, char **argv) {
   struct ibv_qp *silent = create_qp(pd, init);
   unsigned sends = 0;
   if (index >= 0) {
-    /* The peer has no receives; the sends wait for one for ever. */
+    /* The peer has no receives; the sends wait for one forever. */
     connect_qp(qp, silent->qp_num, index, 0);
     connect_qp(silent, qp->qp_num, index, 0);
     sends = SENDS;

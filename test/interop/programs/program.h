@@ -1,4 +1,5 @@
-/* Shared by the programs of this folder: checks, and the way from a device to a connected queue pair. */
+/* Shared by the programs of this folder: checks, and the steps from a device to a connected
+ * queue pair. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
@@ -116,7 +117,7 @@ static inline void post_recv(struct ibv_qp *qp, uint64_t wr_id, struct ibv_sge s
   CHECK(ibv_post_recv(qp, &wr, &bad) == 0);
 }
 
-/* Posts a request of one piece that completes; by RDMA, with what is at `remote`. */
+/* Posts a signalled request of one piece; an RDMA request accesses the memory at `remote`. */
 static inline int post_send(struct ibv_qp *qp, enum ibv_wr_opcode opcode, struct ibv_sge sge,
                             const void *remote, uint32_t rkey) {
   struct ibv_send_wr wr = {.opcode = opcode,

@@ -1,7 +1,7 @@
 /*
- * A server that ends with many objects, and is started again at once: restarted-server DEVICE ADDRESS PORT
- * QPS. A process opens the device, makes so many queue pairs, and listens at the port. It is killed, and another
- * one, which was ready before, listens there. It prints "listens again".
+ * A server that is killed with many objects and restarted at once: restarted-server DEVICE ADDRESS
+ * PORT QPS. A process opens the device, makes QPS queue pairs, and listens at the port. It is
+ * killed, and a second process, which is already waiting, listens there and prints "listens again".
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

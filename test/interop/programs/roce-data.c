@@ -1,5 +1,5 @@
 /*
- * The shapes of perftest's transfers with data that is looked at, both ends in one process on one
+ * The shapes of perftest's transfers, with all data verified, both ends in one process on one
  * device: roce-data DEVICE GID_INDEX. It prints a line for each shape and ends with 1 at the first
  * byte, length or status that is wrong.
  */
@@ -116,7 +116,7 @@ static void open_ends(struct end *ends[2], const struct options *options) {
   }
 }
 
-/* The next completion, which is a success. */
+/* The next completion, which must be successful. */
 static struct ibv_wc completion(struct end *end) {
   struct ibv_wc wc;
   if (end->channel == NULL) return good_completion(end->cq);
@@ -261,7 +261,7 @@ static void run_lengths(const struct options *options, size_t longest) {
         }
         for (int side = 0; side < 2; side++) {
           const uint8_t *taken = ends[side]->memory + TAKEN_AT;
-          /* UC's Write says nothing to its target: it is there soon. */
+          /* A Write of UC does not notify its target; the data arrives soon. */
           for (int tries = 0; taken[length - 1] == 0xa5 && tries < 1000; tries++) usleep(100);
           expect_bytes(taken, ends[!side]->memory + SENT_AT, length);
           CHECK(taken[length] == 0xa5);
@@ -283,7 +283,7 @@ static void run_lengths(const struct options *options, size_t longest) {
   close_ends(ends, options->pairs);
 }
 
-/* A list of work requests by one call, inline and not, of which only the last completes. */
+/* A list of work requests in one call, inline and not; only the last is signalled. */
 static void run_lists(const struct options *options) {
   struct end *ends[2];
   enum { COUNT = 32, LENGTH = 180 };

@@ -1,11 +1,12 @@
 /*
- * Two ends of RoCE queue pairs, each on a device of its own, that look at every byte. They meet over
- * TCP, take turns in asking, and print a line for each shape when both have found all as it was sent.
+ * Two ends of RoCE queue pairs, each on its own device, that verify every byte. They exchange
+ * parameters over TCP, take turns as requester, and print a line for each shape once both have
+ * received everything as sent.
  *
  * usage: roce-ends DEVICE GID_INDEX PORT [HOST [reliable]]
  *
- * Without HOST, the end that listens. `reliable`, at the other end: shapes of RC alone, which lose
- * nothing on a wire that does.
+ * Without HOST, it is the end that listens. `reliable`, at the other end, selects only shapes of
+ * RC, which lose nothing on a lossy wire.
  */
 #include <arpa/inet.h>
 #include <endian.h>
@@ -69,7 +70,7 @@ static void check(int good, const char *what, int which)
 		fail(what, which);
 }
 
-/* Byte `i` of message `k`, as the end that asks (1) or the other one makes it. */
+/* Byte `i` of message `k` from the requester (`asking` is 1) or the other end. */
 static uint8_t pattern(int k, uint32_t i, int asking)
 {
 	return (uint8_t)(k * 37 + i * 11 + (i >> 8) * 3 + asking * 101 + 1);
@@ -112,7 +113,7 @@ static void meet(void)
 	receive_bytes(&byte, 1);
 }
 
-/* The next completion, a good one. */
+/* The next completion, which must be successful. */
 static struct ibv_wc complete(void)
 {
 	struct ibv_wc wc;
@@ -160,7 +161,7 @@ static void post(enum ibv_wr_opcode opcode, void *local, uint32_t length, size_t
 	check(ibv_post_send(qp, &wr, &bad) == 0, "ibv_post_send", k);
 }
 
-/* Sends, with and without immediate data, many at once and longer than one another. */
+/* Sends of various lengths, many at once, with and without immediate data. */
 static void sends(int asking)
 {
 	int count = type == IBV_QPT_RC ? RECEIVES : 4;
@@ -175,7 +176,7 @@ static void sends(int asking)
 		struct ibv_wc wc;
 
 		if (asking) {
-			/* All messages are parts of one pattern, so that many are under way at once. */
+			/* All messages are parts of one pattern, so many can be in flight at once. */
 			if (k == 0)
 				fill(memory->out, MESSAGE_MAX, 7, 1);
 			post(immediate ? IBV_WR_SEND_WITH_IMM : IBV_WR_SEND, memory->out, length, 0, k);

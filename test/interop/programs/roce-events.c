@@ -1,8 +1,8 @@
 /*
- * Every asynchronous event of a RoCE device, each raised by what raises it on hardware, both ends in
- * one process: roce-events DEVICE GID_INDEX. It prints a line for each case with the events that its
- * queue pairs and queues got, and ends with 1 when something else is wrong. The last case waits for
- * two events of the port, after a line that says so.
+ * Raises every asynchronous event of a RoCE device by the cause that it has on hardware, with both
+ * ends in one process: roce-events DEVICE GID_INDEX. It prints a line for each case with the events
+ * that its queue pairs and queues got, and ends with 1 when something else is wrong. The last case
+ * waits for two events of the port, after a line that says so.
  */
 #include <poll.h>
 
@@ -151,7 +151,7 @@ static bool next_event(int timeout_ms) {
   return true;
 }
 
-/* At least `count` events, and all further ones. */
+/* Waits for `count` events, and takes all further ones. */
 static void events(int count) {
   for (int at = 0; at < count; at++) CHECK(next_event(SECONDS_MAX * 1000));
   while (next_event(QUIET_MS)) continue;
@@ -180,7 +180,7 @@ static void drained(void) {
   events(1);
   close_ends();
   open_ends("SQ_DRAINED, not yet", true);
-  /* It is not waited for: it stays under way. */
+  /* Not waited for: it stays in flight. */
   send_all(1);
   usleep(20000);
   to_state(ends[0].qp, IBV_QPS_SQD);

@@ -1,7 +1,7 @@
 /*
- * Messages up to the longest, 2^31 bytes, between two queue pairs of one process, and what their
- * numbers and keys look like: roce-large DEVICE. It prints a line for each transfer, and ends with 1
- * when something is wrong.
+ * Transfers messages up to the longest, 2^31 bytes, between two queue pairs of one process, and
+ * checks that numbers and keys cannot be guessed: roce-large DEVICE. It prints a line for each
+ * transfer, and ends with 1 when something is wrong.
  *
  * Memory is one file that repeats itself, so the longest message needs no memory of its size. It
  * repeats after a prime number of pages, so data that lands at a wrong place shows.
@@ -21,7 +21,7 @@ static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_qp *qps[2];
 
-/* SPAN bytes of memory of which PERIOD are there. */
+/* Maps SPAN bytes of memory, which repeat after PERIOD bytes. */
 static uint8_t *repeated(void) {
   int file = memfd_create("roce-large", MFD_CLOEXEC);
   CHECK(file >= 0 && ftruncate(file, PERIOD) == 0);
@@ -69,7 +69,7 @@ static void transfer(const char *named, enum ibv_wr_opcode opcode, size_t length
   printf("%s: %zu bytes\n", named, length);
 }
 
-/* Numbers and keys do not follow each other. */
+/* Numbers and keys are not consecutive. */
 static void numbers(void) {
   uint32_t qpns[GUESSES], keys[GUESSES];
   struct ibv_qp *made[GUESSES];
@@ -85,7 +85,7 @@ static void numbers(void) {
   for (int at = 1; at < GUESSES; at++) {
     CHECK(abs((int)qpns[at] - (int)qpns[at - 1]) > 1);
     CHECK(abs((int)(keys[at] >> 8) - (int)(keys[at - 1] >> 8)) > 1);
-    /* Nor by a step that is always the same. */
+    /* Nor are the differences constant. */
     if (at == 1) continue;
     CHECK(qpns[at] - qpns[at - 1] != qpns[at - 1] - qpns[at - 2]);
     CHECK(keys[at] - keys[at - 1] != keys[at - 1] - keys[at - 2]);

@@ -1,6 +1,6 @@
 /*
- * Counts how often polls of an empty completion queue let other threads run: vain-polls DEVICE. A
- * filter of system calls hands each sched_yield to the program, which counts it.
+ * Counts how often polls of an empty completion queue yield to other threads: vain-polls DEVICE. A
+ * seccomp filter passes each sched_yield to the program, which counts it.
  */
 #include <linux/filter.h>
 #include <linux/seccomp.h>
@@ -12,14 +12,14 @@
 #include "program.h"
 
 #define POLLS 1000
-/* One in which the thread was interrupted for long does not count. */
+/* A round in which the thread was interrupted for long does not count. */
 #define ROUNDS 5
 /* Other work between two polls. */
 #define WORK_NS 20000
 
 static volatile sig_atomic_t yields;
 
-/* The system call returns what is in its register, which is its number: it is not looked at. */
+/* The system call returns its own number, which is in the result register and ignored. */
 static void count_yield(int number) {
   (void)number;
   yields++;
@@ -53,7 +53,7 @@ static int poll_in_vain(struct ibv_cq *first, struct ibv_cq *second, int64_t wor
 static int most_yields(struct ibv_cq *first, struct ibv_cq *second, int64_t work) {
   int most = 0;
   for (int round = 0; round < ROUNDS; round++) {
-    /* The library takes a thread that was away for so long as one that begins. */
+    /* After this long without a poll, the library treats the thread as a new poller. */
     spin(25 * SECOND_NS / 1000);
     int count = poll_in_vain(first, second, work);
     if (count > most) most = count;

@@ -1,4 +1,4 @@
-/** A part of `user-programs.ts`: takes all that it can of one limit of a daemon, and holds it. */
+/** A part of `user-programs.ts`: takes as much as it can of one limit of a daemon, and holds it. */
 import { connect, type Socket } from 'node:net';
 import { emitFrame, emitHello, FrameType, parseWelcome, Role } from '#contract/protocol/ipc-frames';
 import { MAP_REPLY_BYTES } from '#contract/protocol/ipc-records';
@@ -14,15 +14,15 @@ import type { Connection } from '#verbs-api/connection';
 
 /** More than any limit in a test. */
 const ATTEMPTS = 20_000;
-/** One program has quotas, so several take together. */
+/** Each program has quotas, so several programs are needed. */
 const PROGRAMS = 4;
 const BUFFER_BYTES = 2 ** 20;
 const QUEUES = { maxSendWr: 1, maxRecvWr: 1 };
-/** Operations that a connection for administration asks for and does not read. */
+/** Operations that an administrative connection requests without reading the replies. */
 const UNREAD_OPERATIONS = 8;
 const UNREAD_CONNECTIONS = 20;
 const UNREAD_QPS = 1000;
-/** Connections with a request of this length that lacks its last byte, until this many were ended. */
+/** Connections, each with all of a request but its last byte, until ENDED_MAX were closed. */
 const HALF_REQUESTS = 300;
 const HALF_REQUEST_BYTES = 60_000;
 const ENDED_MAX = 3;
@@ -40,7 +40,7 @@ interface Taken {
   readonly refusal: string;
 }
 
-/** Calls `take` until it fails for a limit. */
+/** Calls `take` until a limit refuses it. */
 async function untilRefused(take: (attempt: number) => Promise<unknown>): Promise<Taken> {
   for (let count = 0; count < ATTEMPTS; count += 1) {
     try {
@@ -71,7 +71,7 @@ class Programs {
     return programs;
   }
 
-  /** One of each in turn. */
+  /** The programs in turn. */
   at(attempt: number): { provider: Provider; context: Context; pd: PD } {
     const index = attempt % PROGRAMS;
     const [provider, context, pd] = [this.#providers[index], this.contexts[index], this.pds[index]];
@@ -133,7 +133,7 @@ class Mapper {
     return new DataView(reply.buffer, reply.byteOffset).getUint32(0, true);
   }
 
-  /** Breaks the protocol: the client is cut off, and its descriptors in flight stay so. */
+  /** Breaks the protocol: the daemon drops the client, and its descriptors stay in flight. */
   async end(): Promise<void> {
     this.#control.send(emitFrame(FrameType.reply, 0, new Uint8Array(0)));
     await this.#control.closed();
@@ -151,7 +151,7 @@ function isMapping(value: unknown): value is { readonly mapping: { readonly toke
   return typeof value === 'object' && value !== null && 'mapping' in value;
 }
 
-/** Descriptors that it asks for and does not receive, by clients half of which end. */
+/** Descriptors that clients request and do not receive; half of the clients end. */
 async function descriptorsInFlight(path: string): Promise<Taken> {
   const reader = await Mapper.open(path);
   for (let count = 1; count <= FLIGHT_CLIENTS; count += 1) {
@@ -218,7 +218,9 @@ async function inputBytes(path: string): Promise<Taken> {
   return { count, refusal: `${ended} ended` };
 }
 
-/** Connections, each of a program of its own: those of one program share SCTP associations. */
+/**
+ * Connections, each from a separate program, since those of one program share SCTP associations.
+ */
 async function connected(path: string, source: string): Promise<Taken> {
   return await untilRefused(async () => {
     await connectToPeer(await connectDaemon({ socketPath: path }), source);
@@ -231,7 +233,7 @@ export async function connectToPeer(provider: Provider, address: string): Promis
   return await connectTo(provider, { host: PEER, port: PEER_PORT, source, messages: true });
 }
 
-/** How each limit is taken, by its name. */
+/** How to exhaust each limit, by name. */
 const WAYS: Readonly<Record<string, (path: string) => Promise<Taken>>> = {
   connections,
   descriptors,
@@ -296,7 +298,7 @@ const WAYS: Readonly<Record<string, (path: string) => Promise<Taken>>> = {
   },
 };
 
-/** Takes all, prints the outcome, and holds it until its standard input ends. */
+/** Exhausts a limit, prints the outcome, and holds everything until its standard input ends. */
 export async function glutton(
   path: string,
   [name = '']: readonly string[],

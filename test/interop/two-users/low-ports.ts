@@ -7,7 +7,7 @@ const ROCE_ADDRESS = '127.0.0.3';
 /** The Q_Key of QP 1. */
 const CONTROLLED_QKEY = 0x8001_0000;
 
-/** Tries `addresses` with `port`, and a queue pair of the device `r`; says how each went. */
+/** Tries `addresses` with `port`, and a queue pair of the device `r`; reports each outcome. */
 export async function lowPorts(
   path: string,
   [port = '', ...addresses]: readonly string[],

@@ -41,7 +41,7 @@ export async function connectPair(context: Context) {
   return { qp, cq, mr };
 }
 
-/** Has a connected pair and a region, and prints their state at the end. */
+/** Creates a connected pair and a region, and prints their state at the end. */
 export async function roceVictim(path: string, say: (line: string) => void): Promise<void> {
   await using provider = await connectDaemon({ socketPath: path });
   const { mr, dgid, make } = await openRoce(await provider.open('r'));

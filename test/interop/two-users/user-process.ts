@@ -78,7 +78,7 @@ export class UserProcess {
   readonly #ended: Promise<Ended>;
   stdout = '';
   stderr = '';
-  /** It has ended, with all output read. */
+  /** True once it has ended and all output was read. */
   #complete = false;
 
   constructor(uid: number, words: readonly string[], environment: Record<string, string>) {

@@ -44,7 +44,7 @@ async function tried(call: () => Promise<unknown>): Promise<string> {
   }
 }
 
-/** Listens in a daemon's stead, and says what clients send. */
+/** Listens in place of a daemon, and prints the bytes that clients send. */
 function trap(path: string): void {
   const server = createServer((socket) => {
     say('a client connected');
@@ -111,8 +111,8 @@ function parent(path: string): void {
 }
 
 /**
- * Holds the connection of a process that is gone, and registers the memory whose address it finds in a
- * file beside the socket: its parent took the standard input along.
+ * Holds the connection of a process that is gone, and registers the memory whose address it finds
+ * in a file beside the socket: its standard input ended with its parent.
  */
 async function heir(path: string): Promise<void> {
   const socket = new Socket({ fd: INHERITED, readable: true, writable: true });
