@@ -1,4 +1,4 @@
-/** The RoCEv2 datagrams of capture files, and the place of the recordings of rxe. */
+/** The RoCEv2 datagrams of capture files, and the location of rxe's recordings. */
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { CaptureFileParser } from '#daemon/capture/capture-file';
@@ -17,7 +17,7 @@ export function recordingPath(name: string): string {
   return join(RXE_RECORDINGS, `${name}.pcap`);
 }
 
-/** The datagrams of a capture file, each from its IP header on, in a buffer of its own. */
+/** The datagrams of a capture file, each from its IP header on, in its own buffer. */
 export function datagramsOf(path: string): Uint8Array[] {
   const parser = new CaptureFileParser();
   parser.push(readFileSync(path));

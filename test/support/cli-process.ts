@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PROGRAM_MS, patience, until } from './patience.ts';
 
-/** The same from the sources and from `dist`. */
+/** Resolved both from the sources and from `dist`. */
 const MAINS = ['../../dist/daemon/cli/main.js', '../../daemon/cli/main.js'].map((path) =>
   fileURLToPath(new URL(path, import.meta.url)),
 );
@@ -24,8 +24,8 @@ const VERBS_APIS = ['../../dist/verbs-api/index.js', '../../verbs-api/index.js']
 );
 
 /**
- * The words that run a TypeScript program which creates completion queues of these sizes, all of which
- * the daemon refuses, and ends with status 3.
+ * The command of a TypeScript program that tries to create completion queues of these sizes. The
+ * daemon refuses all of them, and the program exits with status 3.
  */
 export function refusedWords(sizes: readonly number[]): string[] {
   const api = VERBS_APIS.find((url) => existsSync(fileURLToPath(url)));
@@ -135,7 +135,7 @@ export async function runCommand(
   return await new RunningCommand(words, environment, within).end();
 }
 
-/** A folder of a test's own, for sockets and files, and the commands that run in it. */
+/** A test's own folder for sockets and files, and the commands that run in it. */
 export class CommandFolder {
   #path: string | undefined;
   readonly #running: RunningCommand[] = [];

@@ -1,4 +1,4 @@
-/** A connection manager with a network, streams and queue pairs that only record and obey. */
+/** A connection manager whose network, streams and queue pairs only record their calls. */
 import { NEVER } from '#base/time';
 import type { CMParameters } from '#contract/protocol/commands';
 import { type ErrnoCode, VerbsError } from '#contract/verbs/errors';
@@ -131,7 +131,7 @@ export class FakeQP extends ModelUser implements ConnectableQP {
   }
 }
 
-/** Addresses of the host and what its ports are used for. */
+/** Addresses of the host, and the uses of its ports. */
 class FakeNetwork implements HostNetwork {
   readonly ports = new Map<CmId, string>();
   readonly listening = new Set<CmId>();
@@ -273,7 +273,7 @@ export class CmRig {
     return { id, qp, endpoint: effect.endpoint };
   }
 
-  /** One with TCP connected and its Request sent. */
+  /** An id with TCP connected and its Request sent. */
   initiating(qp = new FakeQP(), change: Partial<CMParameters> = {}): Connecting {
     const connecting = this.dialing(qp, change);
     this.manager.handleDialed(connecting.endpoint, this.facts(), this.now);
@@ -295,7 +295,7 @@ export class CmRig {
     return endpoint;
   }
 
-  /** One whose Request the consumer has. */
+  /** A connection whose Request was delivered to the consumer. */
   requested(listener = this.listening()): { readonly id: CmId; readonly endpoint: CmEndpoint } {
     const endpoint = this.incoming(listener);
     this.emit(endpoint, REQUEST);

@@ -1,6 +1,6 @@
 /**
  * A consumer of an emulated device inside the test: a queue pair with its queues, memory that peers
- * may reach, and what was completed, as plain values.
+ * may reach, and its completions, as plain values.
  */
 import type { WC } from '#contract/verbs/completion';
 import { Access, MWType, WCFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
@@ -153,7 +153,7 @@ export class Consumer {
     return { bytes, mr, stag: hex32(mr.rkey) };
   }
 
-  /** Binds a new type 2 window onto the whole region: its STag serves this stream alone. */
+  /** Binds a new type 2 window onto the whole region: its STag is valid only on this stream. */
   async bindWindow(region: Region, access: number): Promise<{ mw: MW; stag: string }> {
     const mw = this.device.nic.allocMW(this.pd, MWType.type2);
     const rkey = ((mw.rkey & 0xffff_ff00) | ((mw.rkey + 1) & 0xff)) >>> 0;
@@ -245,7 +245,7 @@ export class Consumer {
     }
   }
 
-  /** Waits for `count` completions of any kind; whose receives they took does not matter. */
+  /** Waits for `count` completions of any kind, which need not be from this consumer's receives. */
   async completions(count: number): Promise<WC[]> {
     const found: WC[] = [];
     await until(`${count} completions`, () => {

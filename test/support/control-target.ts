@@ -1,4 +1,4 @@
-/** A fake daemon for the control plane: one of everything. */
+/** A fake daemon for the control plane, with one object of each kind. */
 import type {
   ConnectionFilter,
   ConnectionSummary,

@@ -86,7 +86,7 @@ export class DaemonProcess {
       this.log += bytes.toString();
     });
     this.loaded = printed(this.#child, 'loaded').then(() => undefined);
-    // For tests that wait for it.
+    // Only tests that wait for it get the failure.
     this.loaded.catch(() => undefined);
   }
 

@@ -90,7 +90,7 @@ function directivesOf(comments: string, place: string): Pick<DocExample, Directi
 
 type Directive = 'given' | 'needs' | 'goesOn' | 'notRun';
 
-/** The commands of a console block, after `$ ` or `here$ `. Those of a peer are left out. */
+/** The commands of a console block, after `$ ` or `here$ `, without those of a peer. */
 export function commandsOf(text: string): DocCommand[] {
   const commands: { command: string; expected: string[] }[] = [];
   let elsewhere = false;

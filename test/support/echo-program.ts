@@ -1,9 +1,9 @@
-/** A program of every kind of argument and result, for tests of RPC over RDMA. */
+/** A program with every kind of argument and result, for tests of RPC over RDMA. */
 import { defineProcedure, defineProgram, voidCodec } from '#verbs-api/rpcrdma/core/program';
 import type { XdrReader } from '#verbs-api/rpcrdma/core/xdr-reader';
 import type { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 
-/** Bytes of an item at most. */
+/** Maximum bytes of an item. */
 export const BULK_MAX_BYTES = 4 << 20;
 
 const countCodec = {

@@ -43,7 +43,7 @@ export interface ExpectedConnection {
 
 export interface ExpectedCapture {
   readonly title: string;
-  /** Where the kernel's siw leaves the RFCs in this recording; the README explains the words. */
+  /** Where the kernel's siw deviates from the RFCs here; the README explains the words. */
   readonly quirks: readonly string[];
   readonly connections: readonly ExpectedConnection[];
   /** TCP connections that are not MPA's. */

@@ -28,7 +28,7 @@ const DDP_UNTAGGED_HEX = 36;
 const EMPTY_WRITE = 'c140 00000000 0000000000000000';
 
 export interface FacingOptions {
-  /** Of the host's device. Client-server model unless this says otherwise. */
+  /** Options of the host's device. Default: the client-server model. */
   readonly wire?: Partial<WireDefaults>;
   readonly profile?: Partial<DeviceProfile>;
   /** The consumer's parameters of `connect` or `accept`. */
@@ -38,7 +38,7 @@ export interface FacingOptions {
   readonly consumer?: ConsumerOptions;
   /** The bytes of a TCP segment, as the host's sockets report them. */
   readonly emssBytes?: () => number;
-  /** Of the listener that the raw initiator connects to. */
+  /** Address of the listener that the raw initiator connects to. */
   readonly address?: string;
   /** False: the peer of a responder sends nothing after its Request, so the host may not send. */
   readonly released?: boolean;
@@ -74,7 +74,7 @@ export function facingNode({ wire, profile, emssBytes }: FacingOptions = {}): Rn
   return node;
 }
 
-/** The system of this process, whose links report segments as `emssBytes` has them. */
+/** The system of this process, with links that report the segment size of `emssBytes`. */
 function systemOfSegments(emssBytes: () => number): HostSystem {
   const system = hostSystem();
   const narrow = (link: Link): Link => {
@@ -109,7 +109,7 @@ export async function dialIn(
   return { peer, listener: id };
 }
 
-/** A raw peer that the host has connected to and sent its Request. */
+/** A raw peer to which the host has connected and sent its Request. */
 export async function dialOut(
   node: RnicNode,
   consumer: Consumer,
@@ -166,7 +166,7 @@ export class Facing {
     this.established = established;
     const flags = parts.startup[16] ?? 0;
     const crc = ((flags | peersFlags) & 0x40) !== 0;
-    // Each direction follows the M of its receiver (RFC 5044 §7.1.1).
+    // The M flag of its receiver decides on markers in a direction (RFC 5044 §7.1.1).
     this.writer = new FpduWriter({ crc, markers: (flags & 0x80) !== 0 });
     this.#framing = { crc, markers: (peersFlags & 0x80) !== 0 };
   }
@@ -177,7 +177,7 @@ export class Facing {
     return await Facing.accept(node, new Consumer(node, options.consumer), options);
   }
 
-  /** The same with an existing consumer. */
+  /** The host accepts a raw initiator for an existing consumer. */
   static async accept(
     node: RnicNode,
     consumer: Consumer,

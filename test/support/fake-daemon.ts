@@ -1,6 +1,6 @@
 /**
- * A daemon whose answers are canned, for the shim's tests. It serves device files as the kernel's
- * role does, but knows no verbs: commands of 128 and above tell it what to do next (`probe.h`).
+ * A daemon with canned answers, for the shim's tests. It serves device files in place of the
+ * kernel, but knows no verbs: commands of 128 and above tell it what to do next (`probe.h`).
  */
 
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -85,7 +85,7 @@ class FakeQueue {
     const fields = new DataView(response.buffer);
     fields.setBigUint64(0, value, true);
     if (this.recordBytes === CM_EVENT_BYTES) {
-      // The value is the program's name of the id and the type of the event above it.
+      // The value holds the program's name of the id, and above it the type of the event.
       fields.setBigUint64(0, value & 0xffffn, true);
       fields.setBigUint64(8, (value & 0xffffn) + 1000n + ((value >> 16n) << 32n), true);
     }
@@ -111,17 +111,17 @@ export class FakeFile {
   readonly connections = new Set<Socket>();
   /** uverbs: the asynchronous queue, then completion channels. rdma_cm: its own queue. */
   readonly queues: FakeQueue[] = [];
-  /** Parents that were named by forked children, and the pids that sent requests. */
+  /** Parents that forked children named, and the pids that sent requests. */
   readonly parents: number[] = [];
   readonly pids = new Set<number>();
   readonly commands: number[] = [];
-  /** Doorbells that wanted no reply. */
+  /** Doorbells that requested no reply. */
   readonly doorbells: number[] = [];
   /** Arguments of CREATE_CQ, SET_OPTION and MIGRATE_ID. */
   readonly channels: number[] = [];
   readonly options: string[] = [];
   readonly sources: number[] = [];
-  /** REG_MRs that were done. */
+  /** Number of completed REG_MRs. */
   regions = 0;
   closed = false;
 
@@ -139,7 +139,7 @@ export class FakeDaemon {
   readonly files: FakeFile[] = [];
   /** Connections of any role that greeted. */
   greetings = 0;
-  /** Version of the protocol that it claims to speak and refuses others than, if not the shim's. */
+  /** If set, the protocol version in its refusal of every greeting. */
   version: number | undefined;
   readonly #server: Server = createServer((socket) => this.#accept(socket));
   readonly #sockets = new Set<Socket>();
@@ -370,7 +370,7 @@ export class FakeDaemon {
     }
   }
 
-  /** REG_MR. The response is the handle and, where the agent was asked meanwhile, its errno. */
+  /** REG_MR. The response is the handle and, if the agent was asked meanwhile, its errno. */
   #register(file: FakeFile, bytes: Uint8Array, answer: (reply: ShimReply) => void): void {
     const pd = u32(bytes, 40);
     if (pd === RegisterAs.refused) {
@@ -504,7 +504,7 @@ function cmReply(file: FakeFile, number: number, bytes: Uint8Array): ShimReply {
   }
 }
 
-/** Fields of a reply that break the protocol, each in a different way; the others are cut replies. */
+/** Fields of replies that break the protocol, each in its own way; other kinds are cut replies. */
 const BROKEN: readonly Readonly<Record<number, number>>[] = [
   { 0: 23 },
   { 0: 0xffff_ffff },
@@ -537,7 +537,7 @@ function u32(bytes: Uint8Array, at: number): number {
   return new DataView(bytes.buffer, bytes.byteOffset).getUint32(at, true);
 }
 
-/** Each with its length in front. */
+/** Joins datagrams, each after its length. */
 function datagrams(...parts: readonly Uint8Array[]): Uint8Array {
   return Buffer.concat(
     parts.flatMap((part) => {

@@ -116,7 +116,7 @@ function endOf(connection: Connection, { mr }: { mr?: MR }): FaultEnd {
 /** Logs by context: connections share one, and each of its events goes to one loop only. */
 const logs = new WeakMap<Context, { readonly qpNum: number | undefined; events: AsyncEvent[] }[]>();
 
-/** The asynchronous events of a context as they arrive: with `qp` those of other QPs left out. */
+/** The asynchronous events of a context as they arrive: with `qp`, without those of other QPs. */
 export function eventsOf(context: Context, qp?: { readonly qpNum: number }): AsyncEvent[] {
   const events: AsyncEvent[] = [];
   const log = { qpNum: qp?.qpNum, events };

@@ -1,13 +1,13 @@
 /**
- * Which files of tests run beside each other, and in which order, so that neither processor is ever
- * without work: `.ci/test` runs the suites with a guest beside all others; of both, the longest come
- * first, since a long file at the end runs alone.
+ * Chooses which test files run beside each other and in which order, to keep both processors busy.
+ * `.ci/test` runs the suites with a guest beside all others. In both groups the longest run first,
+ * since a long file at the end would run alone.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
-/** Parts of a full run, which `.ci/test` starts side by side; each has a runner of its own. */
+/** Parts of a full run, which `.ci/test` starts side by side; each has its own runner. */
 type Part = 'guests' | 'others';
 
 const NEEDS_GUEST = /from '[./]*\/kernel-peer\/kernel-peer\.ts'/;
@@ -31,7 +31,7 @@ export function partOfRun(): {
     case 'guests':
       return { include: guestFiles(), exclude: [], workers: 2 };
     case 'others':
-      // One more than processors: suites that wait for a program's time-outs leave them idle.
+      // One more than processors, since suites that wait for a program's timeouts leave one idle.
       return { include: [], exclude: guestFiles(), workers: 3 };
     case undefined:
       return { include: [], exclude: [], workers: 2 };

@@ -40,7 +40,7 @@ export function forgePortUnreachable(quoted: Quoted): void {
   forge(quoted, four ? 3 : 1, four ? 3 : 4, 0);
 }
 
-/** "There is no way to its host". */
+/** "There is no route to its host". */
 export function forgeHostUnreachable(quoted: Quoted): void {
   const four = !quoted.source.includes(':');
   forge(quoted, four ? 3 : 1, four ? 1 : 3, 0);
@@ -56,7 +56,7 @@ function forge(quoted: Quoted, type: number, code: number, mtuBytes: number): vo
   const fields = new DataView(message.buffer);
   if (four) fields.setUint16(6, mtuBytes);
   else fields.setUint32(4, mtuBytes);
-  // The kernel fills in that of ICMPv6.
+  // The kernel fills in the checksum of ICMPv6.
   if (four) fields.setUint16(2, checksum(message));
   const fd = openSocket(to, SocketType.raw, four ? IPPROTO_ICMP : IPPROTO_ICMPV6);
   try {
@@ -104,7 +104,7 @@ function udpDatagram(quoted: Quoted): Uint8Array {
   return udp;
 }
 
-/** The checksum of the Internet (RFC 1071). */
+/** The Internet checksum (RFC 1071). */
 function checksum(bytes: Uint8Array): number {
   let sum = 0;
   for (let at = 0; at < bytes.length; at += 1) {

@@ -17,7 +17,7 @@ import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
 import { openUdp } from '#native-bridge/libc/udp-socket';
 
-/** The source port of forged datagrams. Not that of RoCE: a device may have that one. */
+/** The source port of forged datagrams. Not RoCE's port, which a device may have bound. */
 export const FORGED_PORT = 24_791;
 const BUFFER_BYTES = 65_536;
 /** rdma_cm's service id of port 0 in TCP's port space. */
@@ -56,8 +56,8 @@ function forgedMessage<N extends CmMessageName>(
 }
 
 /**
- * The UDP payload of a request to connect the queue pair `qpn` of one address to what listens at
- * another, with the offer of `messages: true`. Each has a number of its own.
+ * The UDP payload of a request to connect the queue pair `qpn` at one address to the listener at
+ * another, with the offer of `messages: true`. Each request has its own number.
  */
 export function forgedRequest(
   [from, to]: readonly [string, string],

@@ -62,7 +62,7 @@ export function post(sender: FpduSender, ulpdu: Uint8Array): boolean {
   return true;
 }
 
-/** All that the sender has, flushed as it is taken. */
+/** The whole output of the sender, taken and flushed. */
 export function drain(sender: FpduSender): Uint8Array {
   const parts: Uint8Array[] = [];
   for (let part = sender.pollTransmit()?.bytes; part; part = sender.pollTransmit()?.bytes) {

@@ -1,4 +1,4 @@
-/** HTTP requests to a daemon of a test with the token that it made. */
+/** HTTP requests to a test's daemon, with the token that the daemon made. */
 import { readFileSync } from 'node:fs';
 import { httpTokenPath } from '#contract/protocol/ipc-admin';
 

@@ -33,7 +33,7 @@ export class CmEnd {
   /** Events in order; `take` removes one. */
   readonly events: IbCmEvent[] = [];
   readonly sent: CmMessageName[] = [];
-  /** Who answers for connections, by the tag of their owner or listener. */
+  /** The accounts to which connections are charged, by the tag of their owner or listener. */
   readonly accounts = new Map<unknown, CmAccount>();
 
   readonly #settle: () => void;
@@ -151,7 +151,7 @@ export class CmPair {
     }
   }
 
-  /** Time passes, and everything that is due on the way happens. */
+  /** Advances the clock, and runs everything that falls due. */
   advance(micros: number): void {
     const end = this.now + micros;
     for (;;) {

@@ -1,4 +1,4 @@
-/** A client of rings with indices, as rdma-core's provider for rxe is one. Reads the header. */
+/** A client of rings with indices, like rdma-core's provider for rxe. It reads a ring's header. */
 import { CompletionElement, ReceiveElement, SendElement } from '#daemon/rnic/rings/indexed-layout';
 
 /** A piece of memory as an SGE names it. */
@@ -36,7 +36,7 @@ export class IndexRingClient {
   set consumer(value: number) {
     this.view.setUint32(256, value, true);
   }
-  /** Entries that the device has shown; in a ring of receives, up to where they are completed. */
+  /** The index up to which the device has shown entries, or has completed receives. */
   get shown(): number {
     return this.view.getUint32(132, true);
   }

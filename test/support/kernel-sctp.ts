@@ -102,7 +102,7 @@ export class KernelSctpSocket {
     if (result < 0 && koffi.errno() !== EINPROGRESS) checked('connect', result);
   }
 
-  /** False without room. */
+  /** Returns false if there is no room. */
   send({ streamId, payloadProtocol, unordered, bytes }: Omit<KernelMessage, 'whole'>): boolean {
     const control = this.#control.fill(0);
     control.writeBigUInt64LE(32n, 0);

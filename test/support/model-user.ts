@@ -15,7 +15,7 @@ import { hexOf } from './hex.ts';
 
 /** Key of the memory that a model for RoCE has from the start. */
 export const REMOTE_KEY = 0x1234_0077;
-/** Its address: the low half begins near its end, so that ranges cross it. */
+/** Its address. The low half is near its maximum, so that ranges cross that boundary. */
 const BASE = 0x7fff_ffff_f000n;
 const HALF = 32n;
 
@@ -120,7 +120,7 @@ export class ModelUser implements DeferringUser {
   mostOpen = 0;
   /** Reads and atomics that may be open (ORD). */
   ord = Number.POSITIVE_INFINITY;
-  /** Asked before payload is ready; false delays it until the next pump. */
+  /** Returns whether payload is ready; false delays it until the next pump. */
   ready: () => boolean = () => true;
   /** Refuse this many `prepareGather`, `prepareReadSource` calls. */
   stallGather = 0;
@@ -132,7 +132,7 @@ export class ModelUser implements DeferringUser {
   onArrival: (arrival: Arrival) => void = () => undefined;
   /** Refusals to return, by the name of a method. */
   refusals: Partial<Record<string, AccessRefusal>> = {};
-  /** Bytes of sources of Reads before `refusals.gatherReadSource` counts. */
+  /** Bytes of Read sources that are gathered before `refusals.gatherReadSource` takes effect. */
   sourceFailsAt = 0;
   readonly #retransmits: boolean;
   /** Messages that are not done, and requests without an answer. */
@@ -147,7 +147,7 @@ export class ModelUser implements DeferringUser {
   readonly #later: (() => AccessRefusal)[] = [];
   readonly #sourcesLater: (() => AccessRefusal)[] = [];
 
-  /** `wire`: whose rules hold. `memoryBytes`: the size of the memory of `REMOTE_KEY`. */
+  /** `wire`: the protocol whose rules apply. `memoryBytes`: the size of `REMOTE_KEY`'s memory. */
   constructor(wire: 'iwarp' | 'roce' = 'iwarp', memoryBytes = 0) {
     this.#retransmits = wire === 'roce';
     this.memory = this.register(REMOTE_KEY, memoryBytes, BASE);
@@ -402,7 +402,7 @@ export class ModelUser implements DeferringUser {
     this.writes += 1;
   }
 
-  /** Writes are carried out here, or before memory is read: until then, their bytes are unchanged. */
+  /** Carries out Writes, as a read of memory does; until then, memory is unchanged. */
   inputEnded(): AccessRefusal {
     this.#carryOut();
     return this.refusals['inputEnded'] ?? AccessRefusal.none;

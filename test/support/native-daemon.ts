@@ -57,7 +57,7 @@ export class NativeDaemonRig {
     return this.#lower;
   }
 
-  /** Ends both. Returns the exit status of the upper one, which a signal ended. */
+  /** Ends both; returns the exit status of the upper one, which gets a signal. */
   async stop(): Promise<number | undefined> {
     this.#upper?.signal('SIGTERM');
     const finished = await this.#upper?.end();

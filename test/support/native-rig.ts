@@ -67,7 +67,7 @@ const ATTRIBUTES: DeviceAttributes = {
   physPortCnt: 1,
 };
 
-/** Anything that is closed, once or more. */
+/** An object that may be closed more than once. */
 class Given {
   disposed = 0;
   dispose(): void {

@@ -1,7 +1,7 @@
-/** A network namespace of its own, for tests that change addresses or name ports. */
+/** Network namespaces for tests that change addresses or use fixed ports. */
 import { spawnSync } from 'node:child_process';
 
-/** Words before a command that run it in one; undefined where that or `probe` there is not permitted. */
+/** Words that run a command in a new one; undefined if that, or `probe` in it, is not permitted. */
 export function networkNamespace(...probe: readonly string[]): readonly string[] | undefined {
   const ways = [
     ['unshare', '--net'],

@@ -127,7 +127,7 @@ export class NfsRig {
     execFileSync('rm', ['-rf', this.folder]);
   }
 
-  /** The reply to a call of arbitrary bytes as arguments: its outcome and the results. */
+  /** The reply to a call with arbitrary bytes as arguments: outcome and results. */
   async answer(
     program: { readonly number: number; readonly version: number },
     procedure: number,

@@ -1,6 +1,5 @@
 /**
- * One device with the objects of a test: PD, registered memory, CQ, SRQ, QP and a stream that
- * is a script.
+ * One device with the objects of a test: PD, registered memory, CQ, SRQ, QP and a scripted stream.
  */
 import { NEVER } from '#base/time';
 import type { AsyncEventType } from '#contract/verbs/enums';
@@ -46,7 +45,7 @@ export class ScriptedStream implements StreamPort {
   midSend = false;
   /** False: `pump` only records the call. */
   open = true;
-  /** Messages that a pump may frame; the one after the last stays current and is not sent. */
+  /** Messages that a pump may frame; the next one stays current and is not sent. */
   budget = Number.POSITIVE_INFINITY;
   current: OutboundMessage | undefined = undefined;
   readonly #qp: QP;

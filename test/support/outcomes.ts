@@ -1,7 +1,7 @@
 /** Outcomes that many suites expect: completions, by work request id and status, and errors. */
 import { expect } from 'vitest';
 
-/** Takes all completions of a queue: they must be these, in this order. */
+/** Takes all completions of a queue, which must be these, in this order. */
 export function expectOutcome(
   queue: { outcome(): [number, number][] },
   ...expected: readonly [wrId: number, status: number][]

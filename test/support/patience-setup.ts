@@ -1,4 +1,4 @@
-/** Before each file of tests: its limits, as the load of the machine is now; after it: its folders. */
+/** Sets each test file's timeouts by the machine's load, and removes its folders afterwards. */
 import { afterAll, vi } from 'vitest';
 import { patience, TEST_MS } from './patience.ts';
 import { removeTemporaryFolders } from './temporary-folder.ts';

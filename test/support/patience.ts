@@ -11,7 +11,7 @@ import { setTimeout as sleep, setImmediate as turn } from 'node:timers/promises'
 /** Asked once: newer Node.js reads files for it each time. */
 const PROCESSORS = availableParallelism();
 
-/** For one event on an idle machine, the start of a process among them. */
+/** For one event on an idle machine, including the start of a process. */
 const EVENT_MS = 30_000;
 /** For a program from its start to its end. */
 export const PROGRAM_MS = 120_000;
@@ -23,7 +23,7 @@ const SLOWDOWN_MAX = 10;
 const QUICK_LOOKS = 10;
 const LOOK_INTERVAL_MS = 5;
 
-/** How many times slower than a real machine this one is, for an emulated one. */
+/** How many times slower than a real machine this one is, if it is emulated. */
 const OF_MACHINE = Math.max(1, Number(process.env['IWARPD_PATIENCE']) || 1);
 
 /** Runnable tasks for each processor, now or over the last minute, as the kernel counts: at least 1. */
@@ -38,7 +38,7 @@ function crowding(): number {
   return Math.max(1, Math.max(minute, running) / PROCESSORS);
 }
 
-/** Milliseconds to wait now for what takes less than `idleMs` on an idle machine. */
+/** Milliseconds to wait now for an event that takes less than `idleMs` on an idle machine. */
 export function patience(idleMs: number = EVENT_MS): number {
   return Math.ceil(idleMs * Math.min(SLOWDOWN_MAX, OF_MACHINE * crowding()));
 }
@@ -57,8 +57,8 @@ export function patient(idleMs?: number): AbortSignal {
 type Found<T> = Exclude<T, undefined | null | false | 0 | ''>;
 
 /**
- * Calls `look` until it returns something, and returns that; throws when the timeout expires. `what`
- * completes "waited in vain for", and may add the observed state.
+ * Calls `look` until it returns something, and returns that; throws when the timeout expires.
+ * `what` follows "waited in vain for" in the message, and may add the observed state.
  */
 export async function until<T>(
   what: string | (() => string),
@@ -77,8 +77,8 @@ export async function until<T>(
 }
 
 /**
- * Waits for a time in which nothing may happen. No event shows an absence, so this is a time;
- * load can only make it miss a fault, never cause one.
+ * Waits for a time in which nothing may happen. No event marks an absence, so the time is fixed;
+ * load can make it miss a fault, never cause one.
  */
 export async function quiet(milliseconds: number): Promise<void> {
   await sleep(milliseconds);

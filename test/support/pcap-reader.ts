@@ -1,9 +1,9 @@
 /**
  * Reads the TCP connections out of a recording: pcap and pcapng, Ethernet, IPv4 and IPv6.
  *
- * Each direction is put together by sequence number: segments that arrived late, twice or in part
- * leave the bytes as the receiver saw them. A recording that lacks some is an error, since what
- * the tests want is the whole conversation.
+ * Each direction is reassembled by sequence number, so segments that arrived late, twice or in part
+ * yield the bytes that the receiver saw. A recording that lacks bytes is an error, since tests need
+ * the whole conversation.
  */
 
 /** One TCP segment with payload, as it stood on the wire. */
@@ -139,7 +139,7 @@ class StreamBuilder {
     if (this.#end === 'none' && (flags & Flag.fin) !== 0) this.#end = 'FIN';
     if (payload.length === 0) return;
     if (this.#firstSequence === undefined) throw new Error('the recording lacks a SYN');
-    // Modulo 2^32; what lies before the start wraps to a large number, and is none of the stream.
+    // Modulo 2^32: a position before the start wraps to a large number, outside the stream.
     const offset = (sequence - this.#firstSequence) >>> 0;
     if (offset < 0x8000_0000) this.#pieces.push({ packet, offset, payload });
   }

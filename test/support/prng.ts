@@ -1,6 +1,6 @@
-/** The one source of chance of a simulation: a seed decides the whole run. */
+/** The only source of randomness in a simulation: a seed decides the whole run. */
 
-/** A 32-bit generator (mulberry32). Whole numbers only, so that every machine draws the same. */
+/** A 32-bit generator (mulberry32). It uses only integers, so that every machine draws the same. */
 export class Prng {
   #state: number;
 
@@ -32,7 +32,7 @@ export class Prng {
     return this.below(often) === 0;
   }
 
-  /** One of `choices`, of which there is at least one. */
+  /** One of `choices`, which must not be empty. */
   choose<T>(choices: readonly T[]): T {
     const chosen = choices[this.below(choices.length)];
     if (chosen === undefined) throw new RangeError('nothing to choose from');

@@ -24,10 +24,10 @@ export const PEER: AddressVector = {
   portNum: 1,
 };
 
-/** Fields that are no attribute of a mask. */
+/** Fields without an attribute in the mask. */
 type Unnamed = 'mask' | 'state' | 'curState' | 'resolvedMtu';
 
-/** Every attribute, with a value that is taken. */
+/** Every attribute, with a value that is accepted. */
 export const VALUES: Required<Omit<QPModification, Unnamed>> = {
   accessFlags: 7,
   pkeyIndex: 0,
@@ -64,7 +64,7 @@ export function modify(
   qp.modifyPath({ ...VALUES, state, curState: qp.state, ...values, mask }, 0);
 }
 
-/** Takes a QP in RESET to `state` the usual way, with the default values, or with `values` instead. */
+/** Moves a QP from RESET to `state` by the usual steps, with `values` in place of the defaults. */
 export function bringTo(qp: QP, state: QPState, values: Partial<QPModification> = {}): QP {
   const [init, rtr, rts] = MASKS[qp.type];
   if (state === QPState.RESET) return qp;

@@ -163,7 +163,7 @@ export interface Pair extends AsyncDisposable {
   readonly client: Side;
 }
 
-/** Options of `connectedPair`; those of one side win over the common ones. */
+/** Options of `connectedPair`; those of one side override the common ones. */
 interface PairOptions {
   readonly address?: string;
   readonly memory?: MemoryKind;
@@ -175,7 +175,7 @@ interface PairOptions {
   readonly clientEndpoint?: EndpointOptions;
 }
 
-/** All rights that a region of own memory can give in every tier: an agent cannot do atomics. */
+/** The rights that a program's own memory can give in every tier: an agent cannot do atomics. */
 const OWN_ACCESS = ALL_ACCESS & ~Access.remoteAtomic;
 
 /** Registers `lengthBytes` bytes of either kind. */
@@ -316,7 +316,7 @@ export function verbsError(code: ErrnoCode, badIndex?: number): unknown {
   });
 }
 
-/** Where a listening id listens. */
+/** The address at which an id listens. */
 export function boundTo(address: SocketAddress | undefined): SocketAddress {
   if (address === undefined) throw new Error('the id is not bound');
   return address;

@@ -22,7 +22,7 @@ import {
 } from 'typescript/unstable/ast/is';
 import { API, type Project } from 'typescript/unstable/sync';
 
-/** A name that programs can import, or that signatures of such names show. */
+/** A name that programs can import, or that the signature of such a name mentions. */
 export interface PublicName {
   readonly name: string;
   /** The docstrings of its declarations; empty without any. */
@@ -98,7 +98,7 @@ function namesOf(api: API, root: string, file: string): PublicName[] {
     .sort((a, b) => a.name.localeCompare(b.name, 'en'));
 }
 
-/** Types of the sources that what `file` exports names, directly or not, but `exported` lacks. */
+/** Types in the sources that exports of `file` name, directly or not, but that `exported` lacks. */
 function namedBy(
   api: API,
   root: string,
@@ -115,7 +115,7 @@ function namedBy(
     .getExportsOfModule(symbol)
     .flatMap((each) => declarationsOf(project, each));
   for (let node = due.pop(); node !== undefined; node = due.pop()) {
-    // The members of a base are shown as those of what extends it.
+    // The members of a base are shown as members of the type that extends it.
     due.push(...basesOf(project, node).flatMap(({ nodes }) => nodes));
     for (const type of typesIn(node)) {
       const name = type.getText();
@@ -150,7 +150,7 @@ function typesIn(node: Node): Node[] {
   return names;
 }
 
-/** Where the sources declare a type; empty for those of libraries, and for type parameters. */
+/** Declarations of a type in the sources; empty for types of libraries, and for type parameters. */
 function typeDeclarations(project: Project, name: Node): Node[] {
   const symbol = project.checker.getSymbolAtLocation(name);
   if (symbol === undefined) return [];
@@ -188,7 +188,7 @@ function basesOf(project: Project, node: Node): { name: string; nodes: readonly 
   );
 }
 
-/** Where a name is declared, past all files that only re-export it. */
+/** Declarations of a name, found through all files that only re-export it. */
 function declarationsOf(project: Project, exported: ExportedSymbol): Node[] {
   const direct = resolved(project, exported);
   const passedOn = direct.every(({ kind }) => kind === SyntaxKind.ExportSpecifier);
@@ -198,7 +198,7 @@ function declarationsOf(project: Project, exported: ExportedSymbol): Node[] {
 function resolved(project: Project, { declarations }: ExportedSymbol): Node[] {
   return declarations.flatMap((handle) => {
     const node = handle.resolve(project);
-    // The statement of a variable has its docstring and `export const`.
+    // A variable's docstring and `export const` belong to the whole statement.
     const isVariable = node?.kind === SyntaxKind.VariableDeclaration;
     return node === undefined ? [] : [isVariable ? node.parent.parent : node];
   });

@@ -122,7 +122,7 @@ export function readFpdus(stream: Uint8Array, framing: Framing = PLAIN): Fpdu[] 
   }
 }
 
-/** Of each whole FPDU in a long stream without markers: bytes of its ULPDU, and its L bit. */
+/** ULPDU length and L bit of each whole FPDU in a long stream without markers. */
 export function skimFpdus(stream: Uint8Array): { ulpduBytes: number; last: boolean }[] {
   const skimmed: { ulpduBytes: number; last: boolean }[] = [];
   for (let at = 0; at + 2 <= stream.length; ) {

@@ -1,6 +1,6 @@
 /**
- * Messages of InfiniBand's connection management as a peer writes and reads them, by code that shares
- * nothing with that under test. Numbers are hexadecimal text, as in the packets.
+ * Messages of InfiniBand's connection management as a peer writes and reads them, by code that
+ * shares nothing with the code under test. Numbers are hexadecimal text, as in the packets.
  */
 import { compactHex } from './hex.ts';
 import { digits } from './raw-roce.ts';

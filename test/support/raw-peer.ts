@@ -95,7 +95,7 @@ export class RawPeer {
     await this.receive(20);
   }
 
-  /** As responder: Request in, Reply out. */
+  /** As responder: receives the Request, and sends the Reply. */
   async respond(privateData = new Uint8Array(0)): Promise<void> {
     await this.receive(20);
     this.say(mpaReply({ privateData }));

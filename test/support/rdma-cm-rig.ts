@@ -105,7 +105,7 @@ export const cmCommands = {
       0,
       `${le(id)} ${le(2000)} 00*2 ${le(16, 2)} 00*4 00*128 ${ipv4(address, port, 128)}`,
     ),
-  /** From an address and a port of its own. */
+  /** From a given source address and port. */
   resolveAddrFrom: (id: number, source: readonly [string, number], address: string, port: number) =>
     cmWrite(
       21,
@@ -189,7 +189,7 @@ export class RdmaCmRig {
     return this.must(cmCommands.createId(uid, portSpace), file).getUint32(0, true);
   }
 
-  /** The next event, when one waits. */
+  /** The next event, if one is queued. */
   poll(file = this.file): ReadEvent | undefined {
     const { status, response } = this.reply(cmCommands.getEvent(), file);
     if (status < 0 || response === undefined) return undefined;

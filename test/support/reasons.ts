@@ -1,11 +1,11 @@
-/** Every refusal that a test or a fuzzer meets has a reason of its own: beyond what its errno says. */
+/** Checks that every refusal in a test or a fuzzer has a reason that says more than its errno. */
 import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
 import type { KernelReply } from '#daemon/kernel/kernel-file';
 
 /** Minimum of words in a sentence: what was refused, and why. */
 const WORDS_MIN = 3;
 
-/** Throws for a refusal whose sentence says no more than its code. */
+/** Throws if the sentence of a refusal adds nothing to its code. */
 export function assertReason(code: ErrnoCode, sentence: string): void {
   const words = sentence.match(/[\p{L}\d_]+/gu)?.length ?? 0;
   if (words < WORDS_MIN || sentence === ERRNO[code].text) {

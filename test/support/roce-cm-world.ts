@@ -5,7 +5,7 @@ import { type HostCmEvent, type HostId, PortSpace } from '#daemon/host/host-id';
 import { MASKS } from './program-steps.ts';
 import { type RoceEnd, RoceWorld } from './roce-host.ts';
 
-/** Where listeners are, unless a test says otherwise: at the second device. */
+/** Default address of listeners: at the second device. */
 export const AT = { address: '127.0.0.3', port: 7471 };
 /** Parameters of both ends. */
 export const WISHES: CMParameters = {

@@ -93,7 +93,7 @@ export class RoceFacing implements AsyncDisposable {
     return counters;
   }
 
-  /** Leads the queue pair from RESET to this state. */
+  /** Moves the queue pair from RESET to this state. */
   bring(state: QPState, values: Partial<QPModification> = {}): void {
     const { end } = this;
     const attributes = {
@@ -134,7 +134,7 @@ export class RoceFacing implements AsyncDisposable {
     this.#socket.send(bytes, RAW_PORT, OURS);
   }
 
-  /** The next packets, repeated ones among them. */
+  /** The next packets, including repeated ones. */
   async answers(count: number): Promise<RawPacket[]> {
     await until(
       () => `${count} packets after ${this.#taken}, ${this.heard.length} came`,
@@ -145,7 +145,7 @@ export class RoceFacing implements AsyncDisposable {
     return this.heard.slice(this.#taken - count, this.#taken);
   }
 
-  /** The next packets that are no repetitions: a queue pair that waits for an answer repeats itself. */
+  /** The next packets without repetitions: a queue pair repeats requests until it gets answers. */
   async requests(count: number): Promise<RawPacket[]> {
     const found: RawPacket[] = [];
     while (found.length < count) {
@@ -173,7 +173,7 @@ export class RoceFacing implements AsyncDisposable {
     );
   }
 
-  /** Nothing was sent since the last packet that was taken. */
+  /** Checks that nothing was sent since the last packet that was taken. */
   async silence(): Promise<void> {
     await quiet(30);
     this.#check();

@@ -12,7 +12,7 @@ export const ROCE_DEVICE = {
 } as const;
 /** The GID of its IPv4 address is at this index, as on Linux's rxe. */
 export const SGID_INDEX = 1;
-/** That of its IPv6 address. */
+/** Index of the GID of its IPv6 address. */
 export const SGID_INDEX_IPV6 = 2;
 
 /** Two providers whose devices `ROCE_DEVICE` and `DEVICE` are those of one host. */
@@ -78,7 +78,7 @@ export async function exchanged({ context, qp }: RoceSide): Promise<Exchanged> {
   return { qpNum: qp.qpNum, gid };
 }
 
-/** Leads a queue pair of type RC or UC from RESET to RTS, connected to `peer`. */
+/** Moves a queue pair of type RC or UC from RESET to RTS, connected to `peer`. */
 export async function connectTo(qp: QP, peer: Exchanged, changes: PathChanges = {}): Promise<void> {
   const reliable = qp.type === QPType.rc;
   const accessFlags = changes.access ?? RIGHTS;
@@ -99,7 +99,7 @@ export async function connectTo(qp: QP, peer: Exchanged, changes: PathChanges = 
   });
 }
 
-/** Leads a queue pair of type UD to RTS. */
+/** Moves a queue pair of type UD to RTS. */
 export async function readyForDatagrams(qp: QP, qkey: number): Promise<void> {
   await qp.modify({ state: QPState.INIT, pkeyIndex: 0, portNum: 1, qkey });
   await qp.modify({ state: QPState.RTR });
@@ -137,7 +137,7 @@ export async function rocePair(
   };
 }
 
-/** The same, until the test ends. */
+/** A pair as from `rocePair`, which is closed when the test ends. */
 export async function rocePairOfTest(...pair: Parameters<typeof rocePair>): Promise<RocePair> {
   const made = await rocePair(...pair);
   onTestFinished(() => made[Symbol.asyncDispose]());

@@ -29,10 +29,10 @@ function gidOf(device: number): Uint8Array {
   return mappedGid(127, 0, 0, 2 + device);
 }
 
-/** Where a queue pair is. */
+/** The host and the device of a queue pair. */
 type Home = Pick<RoceWorld, 'host' | 'device'>;
 
-/** A queue pair with memory and queues of its own. */
+/** A queue pair with its own memory and queues. */
 export class RoceEnd {
   readonly qp: QP;
   readonly mr: MR;
@@ -187,7 +187,7 @@ export class RoceWorld {
     return ends;
   }
 
-  /** Lets everything happen that is due within `micros`. */
+  /** Runs everything that is due within `micros`. */
   run(micros = 0): void {
     const end = this.time.now + micros;
     for (let step = 0; step < STEPS_MAX; step += 1) {

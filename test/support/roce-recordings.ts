@@ -7,7 +7,7 @@ import { psnDistance } from '#daemon/roce/wire/psn';
 import { datagramsOf, RXE_RECORDINGS, recordingPath } from './captured-datagrams.ts';
 import { hexOf } from './hex.ts';
 
-/** How many PSNs a Read's response may lag behind its request. */
+/** Maximum PSNs by which a Read's response lags behind its request. */
 const RESPONSE_SPAN = 1024;
 
 /** Names of all recordings. */

@@ -1,7 +1,6 @@
 /**
- * Puts our transport in the place of one side of a recorded conversation of rxe with itself: a
- * responder that is fed the recorded requests, or a requester that has the recorded work to do and is
- * fed the recorded answers.
+ * Runs our transport in place of one side of a recorded conversation of rxe with itself: a
+ * responder gets the recorded requests, and a requester the recorded work requests and answers.
  */
 import { QPState, QPType } from '#contract/verbs/enums';
 import { AccessRefusal, type AtomicAccess, OutboundKind } from '#daemon/rnic/wire-port';
@@ -39,7 +38,7 @@ interface Replayed {
   readonly recorded: readonly string[];
 }
 
-/** The path MTU that a flow was sent with: that of the first packet that others follow. */
+/** The path MTU of a flow: the payload of the first packet that does not end its message. */
 function mtuBytesOf({ requests, answers }: RecordedFlow): number {
   const partial = [...requests, ...answers].find(
     ({ traits }) => (traits & Trait.payload) !== 0 && (traits & Trait.ends) === 0,
@@ -175,8 +174,8 @@ function learnMemory(
 }
 
 /**
- * rxe reports a missing receive twice: the packets after the one that it refused get a NAK for their
- * PSN, too. A responder is silent then (IBTA 9.7.5.2.8).
+ * rxe reports a missing receive twice: the packets after the one that it refused get a NAK for
+ * their PSN, too. A responder must not answer these (IBTA 9.7.5.2.8).
  */
 function withoutSecondNaks(answers: readonly RecordedPacket[]): RecordedPacket[] {
   return answers.filter(({ packet }, index) => {
@@ -206,7 +205,7 @@ export function replayResponder(flow: RecordedFlow, options: ReplayOptions = {})
   side.wire.modified(path, QPState.RTR, 0);
   const ours: string[] = [];
   for (const request of requests) {
-    // When a receive was posted is the program's business, and the recording shows it.
+    // The program decides when it posts a receive; the recording shows when it did.
     const next = answers[ours.length]?.packet;
     user.notReady =
       next !== undefined &&
@@ -220,8 +219,8 @@ export function replayResponder(flow: RecordedFlow, options: ReplayOptions = {})
 }
 
 /**
- * A request without what its sender is free to choose: whether a packet asks for an acknowledgment,
- * but for the last of a message of RC.
+ * A request without its sender's free choice: whether a packet asks for an acknowledgment, unless
+ * it is the last of a message of RC.
  */
 function chosen(bytes: Uint8Array, traits: number, service: number): string {
   const copy = bytes.slice();
@@ -269,7 +268,7 @@ function workOf({ requests, service }: RecordedFlow, mtu: number): Work[] {
     work.push(workRequest(work.length, parts));
     parts = [];
   }
-  // A Write that was refused at its first packet; the others never left.
+  // A Write that was refused at its first packet; its other packets were never sent.
   if (parts.length > 0) work.push(workRequest(work.length, parts));
   return work;
 }
@@ -319,9 +318,9 @@ const TYPES: ReadonlyMap<number, QPType> = new Map([
 ]);
 
 /**
- * Has our requester do the work of a flow. It sends a packet when the recording has one, and receives
- * answers when it would otherwise send another one than rxe did: rxe may have sent packets before it
- * looked at an answer that had come.
+ * Has our requester do the work of a flow. It sends a packet when the recording has one, and
+ * receives answers only when it would otherwise send a different packet: rxe may have sent packets
+ * before it processed an answer that had arrived.
  */
 export function replayRequester(flow: RecordedFlow) {
   const { requests, answers, service } = flow;
@@ -343,12 +342,12 @@ export function replayRequester(flow: RecordedFlow) {
   side.wire.modified(path, QPState.RTR, 0);
   side.wire.modified(path, QPState.RTS, 0);
   user.work.push(...workOf(flow, mtu));
-  // Work requests that the packets stand for.
+  // Number of work requests in the recording.
   const posted = user.work.length;
   const pending = [...answers];
   const ours: string[] = [];
   let now = 0;
-  // How often time had to pass.
+  // Number of timeouts that had to expire.
   let expired = 0;
   /** Receives the next answer, or advances the clock. False when neither can change anything. */
   const resume = (before: number): boolean => {

@@ -25,7 +25,7 @@ export class RoceRig {
   readonly #folder = mkdtempSync(join(tmpdir(), 'iwarpd-roce-'));
   readonly socketPath = join(this.#folder, 'iwarpd.sock');
   readonly host: RnicHost;
-  /** Ids that have begun to listen; some of them may be gone. */
+  /** Ids that have listened; some may be gone. */
   readonly #listeners = new Set<HostId>();
   #server: IpcServer | undefined;
 

@@ -36,14 +36,14 @@ export class RoceStranger {
     this.#socket.close();
   }
 
-  /** Datagrams to this queue pair, which takes none with their Q_Key. */
+  /** Sends datagrams to this queue pair, which accepts none with their Q_Key. */
   async sendDatagrams(qpn: number, times: number): Promise<void> {
     const dropped = () => this.#counters.badQkeys;
     const bytes = this.#datagram(qpn, WRONG_QKEY, new Uint8Array(64));
     for (let sent = 0; sent < times; sent += 1) await this.#send(bytes, dropped);
   }
 
-  /** Requests to a service that has no listener: each is answered by a rejection. */
+  /** Sends requests to a service without a listener, which the device rejects. */
   async sendRequests(times: number): Promise<void> {
     const answered = () => this.#counters.sentPackets;
     for (let sent = 0; sent < times; sent += 1) {

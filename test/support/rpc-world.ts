@@ -102,7 +102,9 @@ export class RawPeer {
     });
   }
 
-  /** Connects to a server of this host, with terms of 4096 bytes unless others are given. */
+  /**
+   * Connects to a server of this host, with terms for 4096 bytes each way unless others are given.
+   */
   static async connect(
     provider: Provider,
     port: number,

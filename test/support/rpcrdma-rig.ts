@@ -61,7 +61,7 @@ export function callPayload(
   });
 }
 
-/** A call of STORE whose bytes are left to a read chunk, and the position of that. */
+/** A call of STORE with its bytes in a read chunk, and the position of the chunk. */
 export function storePayload(bytes: Uint8Array): { reduced: Payload; position: number } {
   const writeArgs = (writer: XdrWriter): void => {
     writer.string('x');
@@ -148,7 +148,7 @@ export class RequesterRig {
   readonly memory = new FakeMemory();
   readonly sent: Sent[] = [];
   readonly outcomes = new Map<number, CallOutcome>();
-  /** Effects that no rig carries out: connect, disconnect, pull, and those that are held. */
+  /** Effects that the rig does not carry out: connect, disconnect, pull, and held effects. */
   readonly effects: RequesterEffect[] = [];
   readonly #handles = new Map<number, number[]>();
   holdExposures = false;
@@ -214,7 +214,7 @@ export class RequesterRig {
     return this.sent.map(({ header }) => header.xid);
   }
 
-  /** Takes the effects of a type out of those that were not carried out. */
+  /** Removes and returns the effects of a type that were not carried out. */
   take<T extends RequesterEffect['type']>(type: T): (RequesterEffect & { readonly type: T })[] {
     const isOfType = (effect: RequesterEffect): effect is RequesterEffect & { readonly type: T } =>
       effect.type === type;
@@ -273,7 +273,7 @@ export class ResponderRig {
   readonly released: number[] = [];
   readonly order: ResponderEffect['type'][] = [];
   readonly effects: ResponderEffect[] = [];
-  /** Memory that a reply by read list is in. */
+  /** Memory with replies that the peer fetches by a read list. */
   readonly own = new FakeMemory();
   readonly #ownHandles = new Map<number, number>();
   holdPulls = false;

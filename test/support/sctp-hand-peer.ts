@@ -1,4 +1,4 @@
-/** The peer of a device of SCTP whose every message of DDP is written out by hand. */
+/** The peer of an SCTP device, whose DDP messages are all written out by hand. */
 import { expect } from 'vitest';
 import { bytesOf, compactHex, hexOf } from './hex.ts';
 import { quiet } from './patience.ts';
@@ -12,7 +12,7 @@ const SILENCE_MS = 100;
 /** A message as `HandPeer` receives it. */
 export const message = (protocol: number, hex: string) => `${protocol} ${compactHex(hex)}`;
 
-/** One stream of an association: says messages, and reads those of the host as `protocol hex`. */
+/** One stream of an association: sends messages, and reads the host's as `protocol hex`. */
 export class HandPeer {
   readonly end: RecordedEnd;
   readonly streamId: number;

@@ -80,7 +80,7 @@ export interface RecordedEnd {
 export class SctpRig {
   readonly clock = hostSystem().clock;
   readonly transport = new UsrsctpTransport(this.clock);
-  /** Addresses of the end that opens, the one that listens, and a network between. */
+  /** Addresses of the opening end, the listening end, and a network between. */
   readonly here = ownAddress(21);
   readonly there = ownAddress(22);
   readonly between = ownAddress(23);

@@ -102,7 +102,7 @@ export class LiteralSession extends StreamEvents {
       this.#collect();
       const message = this.stream.pollTransmit();
       if (message === undefined) break;
-      // A link takes nothing after it.
+      // A link accepts no message after `finish`.
       if (this.types.includes('finish')) throw new Error('a message followed the finish');
       this.#out.push(`${message.payloadProtocol} ${hexOf(message.bytes)}`);
       this.stream.handleFlushed(message.bytes.length, this.now);

@@ -1,4 +1,4 @@
-/** A host without an association, and its requests to open some: each comes from another UDP port. */
+/** A host without an association, which requests some, each from another UDP port. */
 import { createSocket, type Socket } from 'node:dgram';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
 import { bytesOf } from './hex.ts';

@@ -43,7 +43,9 @@ export class ShimClient {
     this.#fd = descriptor;
   }
 
-  /** Connects in a role; a refusal is in the welcome. `descriptor` is that of a connection, if there is one. */
+  /**
+   * Connects in a role; a refusal is in the welcome. `descriptor`: an existing connection, if any.
+   */
   static async open(
     path: string,
     role: Role,

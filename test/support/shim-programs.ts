@@ -10,7 +10,7 @@ export type Environment = Readonly<Record<string, string>>;
 
 /** How a program is started. */
 interface ProgramOptions {
-  /** Whose it is, and whose group; the test's own user when absent. Only root can choose. */
+  /** User and group of the program; default: the test's own. Only root can choose. */
   readonly user?: number;
 }
 

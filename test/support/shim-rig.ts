@@ -112,7 +112,7 @@ export async function runProgram(
 
 /**
  * Puts the shim at a path. The first suite that asks for the shim of a machine compiles it; the
- * others take it from the cache in the checkout, as long as neither sources nor compiler change.
+ * others take it from the cache in the checkout, until the sources or the compiler change.
  */
 function putShim({ name, compiler }: Machine, target: string): void {
   const hash = createHash('sha256').update(spawnSync(compiler, ['--version']).stdout);

@@ -68,7 +68,7 @@ export class SimLink implements Link {
   #finished = false;
   #finDelivered = false;
   #delivering = false;
-  /** The user accepts no input until then: paused, stalled, or not attached. */
+  /** The user accepts no input: it paused, the link is stalled, or no user is attached. */
   #paused = false;
   #stalledUntil = 0;
   #ready = false;
@@ -119,7 +119,7 @@ export class SimLink implements Link {
     return this.#outBytes === 0 && this.#left.length === 0;
   }
 
-  /** Who uses the link, whatever links are around it. */
+  /** The user of the link, or of the outermost link around it. */
   get outerUser(): LinkUser {
     let user = this.user;
     while (user instanceof LinkAround) user = user.user;

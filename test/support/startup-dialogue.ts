@@ -35,7 +35,7 @@ export function initiator(
   return startup;
 }
 
-/** A responder that waits since time 1000. */
+/** A responder that has waited since time 1000. */
 export function responder(options: Partial<StreamOptions> = {}): Startup {
   const startup = new Startup({ ...defaultOptions, ...options });
   startup.listen(1000);

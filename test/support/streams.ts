@@ -120,7 +120,7 @@ export class StreamPair {
     }
   }
 
-  /** Lets time pass. */
+  /** Advances the time. */
   pass(micros: number): this {
     this.now += micros;
     this.a.stream.handleDeadline(this.now);

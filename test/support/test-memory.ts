@@ -1,4 +1,4 @@
-/** Memory of a test: its address, its rights, and backings that are slow, or may be gone. */
+/** Memory of a test: its address, its rights, and backings that are slow or may disappear. */
 import { Access } from '#contract/verbs/enums';
 import { type MemoryBacking, ViewBacking } from '#daemon/rnic/memory/memory-backing';
 
@@ -100,7 +100,7 @@ export class KeepingBacking implements MemoryBacking {
     return true;
   }
 
-  /** Says whether a piece was gone since the last call, whatever access had it written. */
+  /** Returns false if a piece was gone since the last call, whichever access wrote it. */
   flush(): boolean {
     this.#carryOut();
     const lost = this.#lost;

@@ -50,7 +50,7 @@ export class TransportSide {
     return packets;
   }
 
-  /** Takes a packet in, which its bytes do not outlive. */
+  /** Receives a packet; its bytes are invalid afterwards. */
   receive(bytes: Uint8Array, now: number): void {
     const copy = bytes.slice();
     const refusal = parsePacket(copy, 0, copy.length, this.#packet);
