@@ -56,7 +56,7 @@ describe('an admin connection', () => {
     ['a frame that is no request', emitFrame(FrameType.reply, 1, encodeValue([]))],
     ['a value that is none', emitFrame(FrameType.request, 1, Uint8Array.of(0x9f, 0xff))],
     ['a frame beyond its size', emitFrame(FrameType.request, 1, new Uint8Array(100_000))],
-  ])('%s end it, and it alone', async (_, bytes) => {
+  ])('%s end it, and no other', async (_, bytes) => {
     client.send(bytes);
     await client.closed();
     await healthy();

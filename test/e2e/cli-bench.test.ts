@@ -30,7 +30,7 @@ function childrenOf(pid: number): number[] {
   return pids.filter((child) => processOf(child)?.parent === pid);
 }
 
-/** Those of `pids` that are still running; zombies do not count. */
+/** The processes among `pids` that still run; zombies do not count. */
 function stillRunning(pids: readonly number[]): number[] {
   return pids.filter((pid) => (processOf(pid)?.state ?? 'Z') !== 'Z');
 }

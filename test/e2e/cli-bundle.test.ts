@@ -68,16 +68,16 @@ describe('the entry point', () => {
     place('daemon/cli/.tsbuildinfo', '', second);
   };
 
-  it('runs modules as compiled where nothing is bundled', () => {
+  it('runs the compiled modules if nothing is bundled', () => {
     expect(run()).toBe('as compiled');
   });
 
-  it('runs the bundle of a package, which nothing compiles', () => {
+  it('runs the bundle in a package without compiled projects', () => {
     bundle(1);
     expect(run()).toBe('bundled');
   });
 
-  it('runs modules as compiled for a daemon that serves', () => {
+  it('runs the compiled modules for `start`, and the bundle for `run`', () => {
     bundle(1);
     expect(run('start')).toBe('as compiled');
     expect(run('run')).toBe('bundled');
@@ -89,13 +89,13 @@ describe('the entry point', () => {
     expect(run()).toBe('bundled');
   });
 
-  it('runs modules as compiled if any is newer than the bundle', () => {
+  it('runs the compiled modules if any is newer than the bundle', () => {
     bundle(3);
     compiled(4);
     expect(run()).toBe('as compiled');
   });
 
-  it('runs modules as compiled if a project of the bundle is gone', () => {
+  it('runs the compiled modules if a project of the bundle is missing', () => {
     bundle(3);
     compiled(2);
     rmSync(join(folder, 'daemon/rnic'), { recursive: true });

@@ -171,7 +171,7 @@ describe('readiness', () => {
       const started = performance.now();
       const daemon = folder.start(['start', '--socket', place, '--http', '127.0.0.1:0']);
       await daemon.until(/ready/);
-      // Its processor time instead, if other processes kept it waiting.
+      // Processor time counts instead if other processes kept the daemon waiting.
       best = Math.min(best, performance.now() - started, processorMs(daemon.pid));
       await daemon.kill();
     }
@@ -280,7 +280,7 @@ async function leaking(...options: string[]): Promise<RunningCommand> {
 }
 
 describe('reset', () => {
-  it('lists what each client held and ends the clients', async () => {
+  it('lists the objects of each client and ends the clients', async () => {
     await folder.daemon(socket);
     const server = await leaking();
     const { stdout, status } = await command('reset');

@@ -102,7 +102,7 @@ describe('start', () => {
     asked.signal('SIGINT');
     expect((await asked.end()).stderr).toMatch(text);
     const main = join(repositoryRoot(), 'dist/daemon/cli/main.js');
-    // It creates a terminal; its output ends with the daemon.
+    // script(1) creates a terminal; its output ends when the daemon exits.
     const terminal = spawn(
       'script',
       ['-qefc', [process.execPath, main, ...words].join(' '), '/dev/null'],
@@ -148,7 +148,7 @@ describe('start', () => {
     expect(statSync(file).size).toBe(4);
   });
 
-  it('leaves alone a socket of another program', async () => {
+  it('leaves the socket of another program alone', async () => {
     const path = folder.file('other.sock');
     const server = createServer();
     await new Promise<void>((resolve) => server.listen(path, resolve));
@@ -167,7 +167,7 @@ describe('start', () => {
     await daemon.until(/RFC 5044 §4\.4/, 'stderr');
   });
 
-  it('reads its settings from a file, where the command line wins', async () => {
+  it('reads its settings from a file; the command line overrides them', async () => {
     const config = folder.file('iwarpd.json');
     writeFileSync(
       config,
@@ -195,7 +195,7 @@ describe('start', () => {
     expect(types).toEqual(['4: RNIC\n', '1: CA\n']);
   });
 
-  it('has the faults of the file from the start', async () => {
+  it('injects the faults of the file from the start', async () => {
     const config = folder.file('iwarpd.json');
     const faults = [
       { kind: 'drop', device: 'roce0', every: 100 },
@@ -318,7 +318,7 @@ describe('status and devices', () => {
     expect((await runCommand(['status', '--socket', socket])).stdout).toContain('no clients');
   });
 
-  it('show no control characters of a program that chose them for its name', async () => {
+  it('show no control characters from the name of a program', async () => {
     await folder.daemon(socket);
     const client = spawn(process.execPath, ['--input-type=module', '-e', HOSTILE_CLIENT, socket], {
       stdio: ['ignore', 'pipe', 'inherit'],
@@ -346,7 +346,7 @@ describe('status and devices', () => {
   });
 });
 
-describe('a name that is not there', () => {
+describe('an unknown name', () => {
   it('as the address of a device fails the start', async () => {
     const words = ['--device', 'a=127.0.0.2', '--device', 'b=203.0.113.7'];
     const finished = await runCommand(['start', '--socket', socket, ...words]);
@@ -420,7 +420,7 @@ describe('doctor', () => {
     expect(report.checks[8].text).toContain(`pid ${daemon.pid}`);
   });
 
-  it('fails, naming what is broken', async () => {
+  it('fails and names the broken part', async () => {
     const finished = await runCommand(['doctor', '--socket', folder.file(`${'x'.repeat(120)}/s`)]);
     expect(finished.status).toBe(1);
     expect(finished.stdout).toMatch(/^broken +socket .*too long/m);

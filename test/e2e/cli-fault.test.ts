@@ -5,8 +5,6 @@ import { DaemonControl } from '#verbs-api/client/daemon-control';
 import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { fetchWith, madeToken } from '../support/http-token.ts';
 
-/** Each test starts a daemon and several commands, while other tests may be running. */
-
 const folder = new CommandFolder();
 let socket: string;
 let url: string;
@@ -135,7 +133,7 @@ describe('iwarpd fault', () => {
     expect(stdout).toMatch(/stall +.*: \[--ms\]\n/);
   });
 
-  it('is removed by reset', async () => {
+  it('is undone by reset', async () => {
     await fault('add', 'stall');
     const { stdout } = await runCommand(['reset', '--socket', socket]);
     expect(stdout).toContain('removed 1 fault\n');

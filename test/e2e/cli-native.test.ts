@@ -63,7 +63,7 @@ describe('native devices on the command line', () => {
     await folder.clean();
   });
 
-  it('are not requested from itself by a daemon in the environment of its own programs', async () => {
+  it('are refused to a daemon that would request them from itself', async () => {
     const words = ['start', '--socket', rig.socketPath];
     const finished = await runCommand(words, programEnvironment(rig.socketPath));
     expect(finished).toMatchObject({ status: 1, stdout: '' });

@@ -33,7 +33,7 @@ function node(...words: string[]) {
 
 describe('README.md and the pages of the daemon', () => {
   it.each([['the peer wrote "hello over iWARP"\n'], ['received "hello over RoCE"\n']])(
-    'has a TypeScript example that compiles under strict and prints %j',
+    'have a TypeScript example that compiles under strict and prints %j',
     (output) => {
       // Inside the package, so the example finds it by its name.
       mkdirSync(join(ROOT, '.cache'), { recursive: true });
@@ -60,7 +60,7 @@ describe('README.md and the pages of the daemon', () => {
     },
   );
 
-  it('names only existing commands and options', async () => {
+  it('name only existing commands and options', async () => {
     const { stdout: usage } = await runCommand(['--help']);
     const known = [...usage.matchAll(/^ {2}([a-z][a-z-]*) /gm)].map(([, name = '']) => name);
     const named = [...DOCUMENTS.matchAll(/(?:^\$ |`)iwarpd ([a-z-]+)\b/gm)].map(([, name]) => name);
@@ -79,7 +79,7 @@ describe('README.md and the pages of the daemon', () => {
     }
   });
 
-  it('shows a configuration that the daemon accepts', async () => {
+  it('show a configuration that the daemon accepts', async () => {
     const { parseDaemonConfig } = await import('#daemon/main/config');
     const [config = ''] = blocks('json', DAEMON);
     expect(parseDaemonConfig(JSON.parse(config)).devices).toMatchObject([

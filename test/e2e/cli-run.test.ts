@@ -26,11 +26,11 @@ beforeEach(() => {
 
 afterEach(() => folder.clean());
 
-/** Without a daemon, on a private one. */
+/** Runs the command without a daemon, so it starts a private one. */
 const run = (...words: readonly string[]) =>
   runCommand(['run', ...words], { XDG_RUNTIME_DIR: folder.path });
 
-/** On the daemon of the test. */
+/** Runs the command on the daemon of the test. */
 const runOn = (...words: readonly string[]) => runCommand(['run', '--socket', socket, ...words]);
 
 function privateFolders(): string[] {
@@ -81,7 +81,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
   it.each([
     ['--instance', 'typo'],
     ['--socket', '/nonexistent/iwarpd.sock'],
-  ])('fails where %s %s names no daemon, and does not run the program', async (option, value) => {
+  ])('fails if %s %s names no daemon, and does not run the program', async (option, value) => {
     const words = ['run', option, value, '--', 'echo', 'ran'];
     const finished = await runCommand(words, { XDG_RUNTIME_DIR: folder.path });
     expect(finished).toMatchObject({ status: 1, stdout: '' });
@@ -89,7 +89,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect(finished.stderr).toMatch(/^iwarpd: no daemon at [^\n]+\n$/);
   });
 
-  it('fails where the program leaves objects open, and records the evidence', async () => {
+  it('fails if the program leaves objects open, and records the evidence', async () => {
     const files = ['capture', 'trace', 'junit', 'log-file'].flatMap((option) => [
       `--${option}`,
       folder.file(option),
@@ -111,7 +111,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
     expect(existsSync(folder.file('trace'))).toBe(true);
   });
 
-  it('reports why a program that fails was refused', async () => {
+  it('reports the refusals of a program that fails', async () => {
     const program = refusedWords([0, 0, 2 ** 30]);
     const words = ['run', '--fresh', '--junit', folder.file('junit'), '--', ...program];
     const failed = await runCommand(words, { GITHUB_ACTIONS: 'true' });
@@ -226,7 +226,7 @@ describe.skipIf(!built)(`iwarpd run${reason}`, () => {
   });
 
   it('starts a program of another C library, whose loader refuses the preload library', async () => {
-    // glibc's loader, by the name that musl's has, and a program that names it.
+    // glibc's loader under the name of musl's, and a program that names that file.
     const loader = 'ld-musl-x86_64.so.1';
     const bytes = readFileSync('/usr/bin/printenv');
     const own = /\/lib[\w/.-]*\/ld-linux[\w.-]*\0/.exec(bytes.toString('latin1'))?.[0] ?? '';

@@ -17,7 +17,7 @@ async function printed(...words: string[]): Promise<string> {
   return file;
 }
 
-/** `iwarpd` is a command there, and its daemons are those of the test. */
+/** Finds `iwarpd` in the path, and the daemons of the test. */
 const environment = {
   ...process.env,
   PATH: `${join(folder, 'bin')}:${process.env['PATH']}`,
@@ -115,8 +115,8 @@ describe('the manual page', () => {
       for (const line of examples) expect(line).toContain(`iwarpd ${name}`);
       lines.push(...examples);
     }
-    // Their prerequisites are missing, so those that would keep running end at once: with a failure of
-    // their own, not of their command line (status 2).
+    // Their prerequisites are missing, so commands that would keep running exit at once. They fail
+    // for another reason than their command line (status 2).
     writeFileSync(join(folder, 'missing'), 'a file, so no directory is made below it');
     const nowhere = {
       IWARPD_SOCKET: join(folder, 'missing', 'no-daemon.sock'),

@@ -20,7 +20,7 @@ import { repositoryRoot } from '../support/prerequisites.ts';
 const PEER = ownAddress(2);
 const TESTER = ownAddress(3);
 const PORT = '7174';
-/** A loaded machine answers late; rows that wait for silence get longer with it. */
+/** For a loaded machine, which answers late; rows that wait for silence take longer with it. */
 const PATIENCE = ['--patience', String(patience(1000))];
 
 const folder = new CommandFolder();
@@ -75,7 +75,7 @@ describe('conform', () => {
     expect(ids).toEqual(documented.flatMap((rows) => Object.keys(rows)));
   });
 
-  it('skips rows that need memory where the peer is a plain rping server', async () => {
+  it('skips rows that need memory if the peer is a plain rping server', async () => {
     await startPeer(['rping', '-s', '-P', '-d', '-p', PORT]);
     const { stdout, status } = await conform('--json');
     const { verdicts, details } = printedVerdicts(stdout);
@@ -126,7 +126,7 @@ describe('a peer that breaks a rule does not conform:', () => {
     ['MPA-4.4-09', 'its CRC is wrong', ['corrupt-crc', '--opcode', 'read-request']],
     ['RDMAP-5.2.2-01', 'another buffer', ['corrupt-stag', '--opcode', 'read-response']],
     ['DDP-4.3-06', 'have 1,', ['corrupt-msn', '--opcode', 'send']],
-  ])('%s, where %s', async (id, detail, fault) => {
+  ])('%s, with the detail: %s', async (id, detail, fault) => {
     await addFault(...fault);
     const { stdout, stderr, status } = await conform('--only', id);
     expect(stdout).toMatch(new RegExp(`^FAIL +${id} .*\n +.*${detail}`, 'm'));

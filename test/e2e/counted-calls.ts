@@ -61,7 +61,7 @@ const [kind = '', times = ''] = process.argv.slice(2);
 const TIMES = Number(times);
 const isRoce = kind.startsWith('RoCE');
 const [near, far] = nodesOf(kind);
-// A device for every address needs that of a working interface.
+// A device for every address needs the address of a working interface.
 const OF_ROCE = kind === 'RoCE, every address within the host' ? NEAR : FAR;
 const address = isRoce || kind === 'SCTP' ? OF_ROCE : '127.0.0.1';
 

@@ -39,7 +39,7 @@ async function exhausted(limits: DaemonConfigInput['limits'], take: (pd: PD) => 
   return undefined;
 }
 
-describe('what all clients hold together', () => {
+describe('the total of all clients', () => {
   it('is bounded in objects', async () => {
     const refusal = await exhausted({ objects: 100 }, (pd) => pd.context.allocPD());
     expect(refusal).toEqual(failure('ENOMEM', 'raise limits.objects'));
@@ -142,7 +142,7 @@ describe('with few descriptors', () => {
   const FEW = ['prlimit', '--nofile=256:256'];
   const TOO_FEW = ['prlimit', '--nofile=64:64'];
 
-  /** Allocates shared memory that the client never maps, so each holds a descriptor of the daemon. */
+  /** Allocates shared memory that the client never maps: each holds a descriptor of the daemon. */
   async function takeDescriptors(): Promise<unknown> {
     const client = await IpcClient.open(daemon.socketPath, Role.control);
     clients.push(client);

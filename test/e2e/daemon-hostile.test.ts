@@ -48,7 +48,7 @@ function expectLogged(text: string): void {
   expect(rig.log.filter((line) => line.includes(text))).not.toEqual([]);
 }
 
-/** A request frame with bytes of choice as its value. */
+/** A request frame with `payload` as its value. */
 function rawRequest(payload: Uint8Array): Uint8Array {
   return emitFrame(FrameType.request, 1, payload);
 }
@@ -66,7 +66,7 @@ async function clientWithDevice(): Promise<IpcClient> {
   return client;
 }
 
-/** A greeting whose version is another one. */
+/** A greeting of protocol version `version`. */
 function helloOf(version: number, ...hello: Parameters<typeof emitHello>): Uint8Array {
   const bytes = emitHello(...hello);
   new DataView(bytes.buffer).setUint16(FRAME_HEADER_BYTES + 4, version, true);
@@ -100,7 +100,7 @@ describe('greetings', () => {
     expect(await expectRefused('EPROTO', helloOf(77, Role.control))).toContain(reason);
   });
 
-  it('a preload library of version 1, whose operation 2 was another: EPROTO, which the log names', async () => {
+  it('a preload library of version 1, where operation 2 differed: EPROTO, which the log names', async () => {
     const device = new Uint8Array(TOKEN_BYTES);
     device[0] = 1;
     const reason = `older than the daemon (version 1 of the protocol, not ${IPC_VERSION}): use both from the same release`;
@@ -279,7 +279,7 @@ describe('requests that are refused, and the client continues', () => {
     client.socket.destroy();
   });
 
-  it('objects beyond the quota: ENOMEM, and room again after one is gone', async () => {
+  it('objects beyond the quota: ENOMEM, and room again after one is destroyed', async () => {
     const context = await witness.open();
     const pds = [await context.allocPD(), await context.allocPD(), await context.allocPD()];
     await expect(context.allocPD()).rejects.toMatchObject({ code: 'ENOMEM' });
@@ -313,7 +313,7 @@ describe('requests that are refused, and the client continues', () => {
     client.socket.destroy();
   });
 
-  it('an event path of a channel that is gone: EACCES', async () => {
+  it('an event path of a destroyed channel: EACCES', async () => {
     const { client, token } = await clientWithChannel();
     client.request(3, ['destroyCompChannel', { channel: 2 }]);
     await client.frame();

@@ -98,7 +98,7 @@ describe('the socket’s path', () => {
     expect(readFileSync(socketPath, 'utf8')).toBe('data');
   });
 
-  it('EACCES where no socket can be created', async () => {
+  it('EACCES if no socket can be created', async () => {
     await expect(startDaemon({ socketPath: '/proc/iwarpd.sock' }, parts)).rejects.toMatchObject({
       code: 'EACCES',
       message: expect.stringMatching(
@@ -148,7 +148,7 @@ describe('a client with more objects than a turn destroys', () => {
   });
   afterEach(() => rig.stop());
 
-  it('leaves nothing, and is destroyed in pieces', async () => {
+  it('leaves no objects, and is destroyed in pieces', async () => {
     const shares = vi.spyOn(ClientContext.prototype, 'close');
     await link.close();
     await until('the end of the client', async () => {
@@ -157,7 +157,7 @@ describe('a client with more objects than a turn destroys', () => {
     });
     const costs = shares.mock.results.map(({ value }) => Number(value));
     shares.mockRestore();
-    // The time of a turn determines how many it destroys: see EndingOwners.
+    // A turn destroys as many objects as its time allows: see EndingOwners.
     expect(Math.max(...costs)).toBeLessThan(100);
     expect(costs.reduce((sum, cost) => sum + cost, 0)).toBe(1501);
   });
@@ -175,7 +175,7 @@ describe('without a daemon', () => {
     });
   });
 
-  it('EPROTO where something else listens', async () => {
+  it('EPROTO if another program listens', async () => {
     const rig = await DaemonRig.start();
     const path = join(rig.directory, 'other');
     const server = createServer((socket) => socket.end('HTTP/1.1 400 Bad Request\r\n\r\n'));
@@ -265,7 +265,7 @@ describe.runIf(asRoot)('users', () => {
     await rig.stop();
   });
 
-  it('another user is served when that is allowed, but not through process_vm', async () => {
+  it('another user is served if the daemon allows it, but not through process_vm', async () => {
     const rig = new DaemonRig();
     chmodSync(rig.directory, 0o755);
     const { socketPath } = rig;

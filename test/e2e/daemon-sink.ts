@@ -1,6 +1,6 @@
 /**
- * A client that accepts connections and whose peers write into its memory, which the daemon
- * accesses by process_vm or through the client's agent. It does nothing else: tests stop it.
+ * A client that accepts connections; their peers write into its memory, which the daemon accesses
+ * by process_vm or through the client's agent. It does nothing else: tests stop it.
  * Argument: socket path. Prints its port.
  */
 import { Access } from '#contract/verbs/enums';

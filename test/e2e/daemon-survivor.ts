@@ -1,4 +1,4 @@
-/** The other end of connections whose first end is going to be lost. */
+/** The other end of connections that lose their first end. */
 import { Access, SendFlag, WROpcode } from '#contract/verbs/enums';
 import type { PD, Provider } from '#contract/verbs/provider';
 import { type ConnectionRequest, type Listener, listen } from '#verbs-api/connect';
@@ -32,7 +32,7 @@ export class Survivor {
     return new Survivor(provider, listener, await context.allocPD());
   }
 
-  /** Where it listens. */
+  /** The port on which it listens. */
   get port(): number {
     return this.#listener.address.port;
   }
@@ -57,7 +57,7 @@ export class Survivor {
       await Promise.all([connection.disconnected(), this.#transfer(connection, mr, target)]);
       await connection.close();
     } catch {
-      // The victim died before the connection was there.
+      // The victim died before the connection was established.
       await request.id.close();
     } finally {
       await mr.close();

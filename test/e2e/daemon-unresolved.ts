@@ -1,7 +1,7 @@
 /**
  * A client whose registered memory never resolves: its pages are behind a userfaultfd without a
- * handler. Arguments: socket path; 'before' or 'after': whether that begins before or after the
- * registration. Prints its port, to which peers connect to write there, and the tier.
+ * handler. Arguments: socket path; 'before' or 'after': whether its pages stop resolving before or
+ * after the registration. Prints its port, to which peers connect to write there, and the tier.
  */
 import koffi from 'koffi';
 import { Access } from '#contract/verbs/enums';
@@ -24,7 +24,7 @@ const madvise = libc.func('int madvise(uint64_t, uint64_t, int)');
 const syscall = libc.func('int64_t syscall(int64_t, int64_t)');
 const ioctl = libc.func('int ioctl(int, uint64_t, void *)');
 
-/** Makes accesses to the range wait for a reader of the descriptor, which has none. */
+/** Makes accesses to the range wait for a handler of the userfaultfd, which has none. */
 function leaveUnresolved(address: bigint): void {
   const fd = Number(syscall(SYS_USERFAULTFD, 0));
   const api = new BigUint64Array([BigInt(UFFD_API), 0n, 0n]);

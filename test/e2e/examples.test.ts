@@ -22,7 +22,7 @@ interface Finished {
 }
 
 function run(...words: string[]): Promise<Finished> {
-  // A runner inside a runner takes its parent's settings from here.
+  // A test runner inside another one takes its parent's settings from these variables.
   const inherited = Object.entries(process.env).filter(([name]) => !/^(VITEST|NODE_)/.test(name));
   return new Promise((done) => {
     const child = spawn(process.execPath, words, {

@@ -1,4 +1,4 @@
-/** Each kind of fault, as a TypeScript program meets it. */
+/** The effect of each kind of fault on a TypeScript program. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import type { FaultKind, FaultSpec } from '#contract/protocol/faults';
 import {
@@ -50,7 +50,7 @@ async function expectArrives(from = left, to = right): Promise<void> {
   await completions(from, 1);
 }
 
-/** The right has sent something: the left has no more reason to send an empty Write of its own. */
+/** Sends from the right, after which the left has no reason to send an empty Write. */
 const expectSpoken = (): Promise<void> => expectArrives(right, left);
 
 const bothDisconnect = (): Promise<unknown> =>
@@ -62,10 +62,10 @@ async function elapsedMs(work: () => Promise<unknown>): Promise<number> {
   return performance.now() - start;
 }
 
-describe('what passes a connection', () => {
+describe('the bytes of a connection', () => {
   beforeEach(connect);
 
-  it('delay: bytes come later, in each direction', async () => {
+  it('delay: bytes arrive later, in each direction', async () => {
     await pair.withFault({ kind: 'delay', ms: 80, device: 'left', direction: 'out' }, async () => {
       expect(await elapsedMs(() => expectArrives())).toBeGreaterThanOrEqual(79);
     });
@@ -90,7 +90,7 @@ describe('what passes a connection', () => {
     });
   });
 
-  it('bandwidth: bytes come at their pace', async () => {
+  it('bandwidth: bytes arrive at the given rate', async () => {
     const spec: FaultSpec = { kind: 'bandwidth', bytesPerSecond: 160_000, device: 'left' };
     await pair.withFault(spec, async () => {
       const ms = await elapsedMs(async () => {
@@ -101,7 +101,7 @@ describe('what passes a connection', () => {
     });
   });
 
-  it('slice: bytes come in pieces, and everything arrives', async () => {
+  it('slice: bytes arrive in pieces, and everything arrives', async () => {
     for (const direction of ['in', 'out'] as const) {
       await pair.withFault({ kind: 'slice', bytes: 7, direction }, async (fault) => {
         crypto.getRandomValues(left.mr.buffer.subarray(0, 32_000));
@@ -115,7 +115,7 @@ describe('what passes a connection', () => {
     }
   });
 
-  it('stall: nothing comes until the fault is removed', async () => {
+  it('stall: nothing arrives until the fault is removed', async () => {
     await pair.withFault({ kind: 'stall', device: 'left', direction: 'out' }, async () => {
       postSend(left);
       await quiet(150);
@@ -130,7 +130,7 @@ describe('what passes a connection', () => {
     const spec: FaultSpec = { kind: 'reset', afterBytes: 100, device: 'left', direction };
     await pair.withFault(spec, async (fault) => {
       const [from, to] = direction === 'out' ? [left, right] : [right, left];
-      // One FPDU of 64 bytes and its header is below 100, two are above.
+      // An FPDU of 64 bytes and its header is shorter than 100; two are longer.
       postSend(from);
       expect((await completions(to, 1))[0]).toMatchObject({ status: WCStatus.success });
       postSend(from);
@@ -333,7 +333,7 @@ describe('completions', () => {
     });
   });
 
-  it('srq-limit: the event comes, whatever the limit is', async () => {
+  it('srq-limit: the event comes, whatever the limit', async () => {
     const context = await pair.provider.open('right');
     const events = eventsOf(context);
     const pd = await context.allocPD();
@@ -446,7 +446,7 @@ describe('verbs that fail', () => {
     });
   });
 
-  it('errno: any verb that makes or moves something, never one that ends it', async () => {
+  it('errno: any verb that creates or changes an object, never one that destroys it', async () => {
     const context = await pair.provider.open('left');
     const pd = await context.allocPD();
     await pair.withFault({ kind: 'errno', errno: 'EIO' }, async () => {
@@ -543,7 +543,7 @@ describe('withFault', () => {
   });
 });
 
-describe('what faults hold back', () => {
+describe('output that faults hold back', () => {
   beforeEach(connect);
 
   it('does not delay the end of a daemon, even if a peer has gone', async () => {
@@ -588,7 +588,7 @@ describe('what faults hold back', () => {
 });
 
 describe('a fault', () => {
-  it('is in the log, with its seed and what it did, and in the status', async () => {
+  it('is in the log, with its seed and its effect, and in the status', async () => {
     const spec: FaultSpec = { kind: 'errno', errno: 'EIO', verb: 'queryQP', probability: 0.5 };
     await pair.withFault(spec, async (fault) => {
       expect((await control.status()).faults).toBe(1);
@@ -610,7 +610,7 @@ describe('reset', () => {
   });
 });
 
-it('are limited in number', async () => {
+it('limits the number of faults', async () => {
   const { faults } = pair.rig.daemon.host;
   const delay: FaultSpec = { kind: 'delay', ms: 1, qp: 0xff_ffff };
   while (faults.injector.faults.length < 1_024) faults.add(delay, undefined);

@@ -1,7 +1,7 @@
 /**
  * Two RoCE devices that reach each other by UDP, and a stranger that forges ICMP messages about their
  * packets. A separate program, since the kernel applies ICMP to a whole network namespace.
- * Needs raw sockets. Arguments: an address for each device. Prints what became of a message before
+ * Needs raw sockets. Arguments: an address for each device. Prints the outcome of a message before
  * and after, and of one on a new connection, as JSON.
  */
 import { spawnSync } from 'node:child_process';
@@ -15,7 +15,7 @@ import { type ConnectedPair, connectPair, RnicNode } from '../support/rnic-node.
 
 /** Three packets of the largest path MTU. */
 const MESSAGE_BYTES = 3 * 4096;
-/** The least that a kernel believes of IPv6, and of IPv4. */
+/** The smallest MTU that a kernel accepts from ICMP, for IPv6 and for IPv4. */
 const MTU_BYTES = { six: 1280, four: 552 };
 
 const [nearAddress = '', farAddress = ''] = process.argv.slice(2);

@@ -1,8 +1,8 @@
 /**
- * Two devices of SCTP, and a stranger that forges ICMP messages about their packets, without having
- * seen one. A separate program, as forged-icmp-ends.ts. Arguments: an address for each device.
- * Prints what became of the size of packets, as JSON: before, after messages that quote no tag of
- * theirs, and after one that does, as a router on the way sends it.
+ * Two devices of SCTP, and a stranger that forges ICMP messages about their packets, without
+ * having seen one. A separate program, as forged-icmp-ends.ts. Arguments: an address for each
+ * device. Prints the largest packet size as JSON: before, after messages that quote no tag of the
+ * association, and after one that does, as a router on the path sends it.
  */
 import { hostSystem } from '#daemon/host/links/system';
 import { SCTP } from '#daemon/host/sctp/sctp-carrier';
@@ -13,11 +13,11 @@ import { connectPair, RnicNode } from '../support/rnic-node.ts';
 
 const UDP_PORT = 9899;
 const MESSAGE_BYTES = 32_768;
-/** Of the common header and an INIT: what identifies an association is among them. */
+/** The common header and the start of an INIT, with the tag that identifies an association. */
 const QUOTED_BYTES = 32;
 /** Messages after which the size must be lower. */
 const TRIES_MAX = 100;
-/** A router's. */
+/** The MTU that the router reports. */
 const MTU_BYTES = 1400;
 
 const [nearAddress = '', farAddress = ''] = process.argv.slice(2);
@@ -31,7 +31,7 @@ function nodeAt(address: string): RnicNode {
 const near = nodeAt(nearAddress);
 const far = nodeAt(farAddress);
 const stack = sctpStack(system.clock);
-/** The longest packet of the near device since the last call, and the start of the last one. */
+/** The longest packet of the near device since the last call, and the start of its last packet. */
 let longest = 0;
 let begin = new Uint8Array(0);
 stack.carrier.observe({
@@ -44,7 +44,7 @@ stack.carrier.observe({
 });
 const { active, passive } = await connectPair(near, far, farAddress);
 
-/** Sends a message; the longest packet of it. */
+/** Sends a message; returns the length of its longest packet. */
 async function send(): Promise<number> {
   longest = 0;
   passive.receive(0, MESSAGE_BYTES);

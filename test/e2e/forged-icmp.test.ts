@@ -5,7 +5,7 @@ import { describe, expect, it } from 'vitest';
 import { networkNamespace } from '../support/network-namespace.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 
-/** In a network namespace with raw sockets; undefined where that is not permitted. */
+/** Runs a command in a network namespace with raw sockets; undefined if not permitted. */
 const apart = networkNamespace('ip', 'link');
 
 const PREPARE = `
@@ -29,7 +29,7 @@ describe('a forged ICMP message', () => {
     ['IPv4', '127.0.9.1', '127.0.9.2', '552', 20],
     ['IPv6', 'fd77::1', 'fd77::2', '1280', 40],
   ])(
-    'changes no path of RoCE, which discovers none: %s (needs a network namespace)',
+    'does not change the path MTU of RoCE, which is never discovered: %s (needs a network namespace)',
     (...given) => {
       const [, near, far, believed, header] = given;
       // UDP's header, the base header, payload, ICRC.

@@ -11,7 +11,7 @@ const needs = isRoot ? '' : ' (skipped: a file system of its own needs root)';
 const full = mkdtempSync(join(tmpdir(), 'iwarpd-full-'));
 afterAll(() => rmdirSync(full));
 
-/** Runs a command where `full` is a file system without a free page, for the command alone. */
+/** Runs a command that sees `full` as a file system without a free page. */
 function onFullDisk(words: readonly string[], environment: Readonly<Record<string, string>>) {
   const steps = `mount -t tmpfs -o size=64k,mode=700 none ${full} && mkdir ${full}/d &&
     { cat /dev/zero >${full}/fill 2>/dev/null; exec "$@"; }`;
@@ -30,7 +30,7 @@ describe.skipIf(!isRoot)(`a full disk${needs}`, () => {
 });
 
 describe.skipIf(!isRoot)(`a detached daemon on a full disk${needs}`, () => {
-  it('reports its reason, which does not fit the log', async () => {
+  it('reports why it ended, which does not fit the log', async () => {
     const words = ['start', '--detach', '--socket', join(full, 'd', 'iwarpd.sock')];
     const { status, stderr } = await onFullDisk(words, {});
     expect(status).toBe(1);
@@ -44,7 +44,7 @@ describe('a recording on a full disk', () => {
   const folder = new CommandFolder();
   afterEach(() => folder.clean());
 
-  it.each(['capture', 'trace'])('fails a run whose program succeeds: --%s', async (option) => {
+  it.each(['capture', 'trace'])('fails a run with a successful program: --%s', async (option) => {
     const junit = folder.file('junit');
     // Refusals are traced, and captures end with statistics.
     const program = ['sh', '-c', '"$@" || exit 0', 'sh', ...refusedWords([0])];

@@ -353,7 +353,7 @@ describe('the end of a host', () => {
 });
 
 describe('addresses', () => {
-  it('refuses foreign addresses, bad text, and to listen where another program does', () => {
+  it('refuses foreign addresses, malformed ones, and a port on which another program listens', () => {
     const [one, two] = [from, to];
     const listener = one.listen();
     const { cm } = two.host;
@@ -369,7 +369,7 @@ describe('addresses', () => {
     cm.listen(taken, 1);
   });
 
-  it('reports that another program has the port to connect from', async () => {
+  it('reports that another program uses the source port', async () => {
     const [one, two] = [from, to];
     const { at: source } = one.listen();
     const id = await two.connect(two.channel(), one.listen().at, {}, source);

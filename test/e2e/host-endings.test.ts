@@ -46,7 +46,7 @@ beforeEach(() => {
   from = node();
 });
 
-/** A host that connected to a raw responder, which may do as it likes. */
+/** A host that connected to a raw responder, which the test controls. */
 async function connectedPeer(bufferBytes = 1 << 20) {
   const listener = await RawListener.open();
   listeners.push(listener);
@@ -92,7 +92,7 @@ class EagerSender {
 }
 
 describe('disconnect under load', () => {
-  it('sends what was posted before, flushes what is posted after, and closes [DDP-6.2.1-01] [DDP-6.2.1-02]', async () => {
+  it('sends earlier posts, flushes later ones, and closes [DDP-6.2.1-01] [DDP-6.2.1-02]', async () => {
     const to = node();
     const { active, activeId, passive, passiveId } = await connectPair(from, to);
     for (let count = 0; count < 64; count++) passive.receive(0, SEND_BYTES);
@@ -183,7 +183,7 @@ function wholeSends(received: Uint8Array, length: number): number {
   return sends;
 }
 
-/** A raw peer has what completed, then an orderly end. */
+/** Checks that a raw peer got every completed Send, then an orderly end. */
 async function expectArrived(peer: RawPeer, length: number, sends: number): Promise<void> {
   await peer.overs();
   expect(peer.errorCode).toBeUndefined();
@@ -207,7 +207,7 @@ describe('the end of a queue pair', () => {
   ];
 
   it.each(ways)(
-    '%s: what completed with success is with the peer before the FIN [RDMAP-5.5-10]',
+    '%s: every Send that completed with success reaches the peer before the FIN [RDMAP-5.5-10]',
     async (_way, end) => {
       const { peer, channel, id } = await connectedPeer();
       burst(channel, 60, 70_000);
@@ -233,7 +233,7 @@ describe('the end of a queue pair', () => {
   });
 
   it.each(['delay', 'bandwidth'] as const)(
-    'sends what completed through a fault of %s too [RDMAP-5.5-10]',
+    'sends completed messages through a fault of %s, too [RDMAP-5.5-10]',
     async (kind) => {
       const { peer, channel } = await connectedPeer();
       const spec = kind === 'delay' ? { kind, ms: 40 } : { kind, bytesPerSecond: 20_000_000 };
@@ -318,7 +318,7 @@ describe('a fault of the peer while output waits', () => {
 
   it('is reported at once; the Terminate follows the message in progress [RDMAP-7.1-01] [DDP-8.3-03] [RDMAP-7.1-03]', async () => {
     const { peer, channel, id, found } = await stuck();
-    // The message on the wire is read from its buffer until it is whole: not flushed before.
+    // The message in progress is read from its buffer to the end, and not flushed before.
     const early = found.filter(({ opcode }) => opcode === WCOpcode.send).length;
     peer.resumeReading();
     await until('our FIN', () => peer.ended);
@@ -358,7 +358,7 @@ describe('a fault of the peer while output waits', () => {
 });
 
 describe('the close timeout', () => {
-  it('is not renewed by what the peer sends [DDP-6.2.1-06]', async () => {
+  it('is not extended by input from the peer [DDP-6.2.1-06]', async () => {
     from = node(CLOSE_MICROS);
     const { peer, channel, id } = await connectedPeer();
     // A Read that the peer never answers keeps the close waiting.

@@ -39,7 +39,7 @@ beforeEach(async () => {
 
 afterEach(() => Promise.all([near, far].map(({ host }) => host.close())));
 
-/** Registers memory for a channel, on top of the buffer that it has. */
+/** Registers memory for a channel, in addition to its buffer. */
 function register(node: RnicNode, channel: Channel, backing: MemoryBacking): MR {
   return node.device().nic.regMR(channel.qp.pd, {
     backing,
@@ -79,8 +79,8 @@ async function expectEnd(): Promise<void> {
   expect((await near.event(pair.activeId)).type).toBe(CMEventType.disconnected);
 }
 
-describe('memory that receives several segments in one transfer and is gone', () => {
-  it('fails the Read whose data it lost, and flushes what follows [RDMAP-5.2.2-04, RDMAP-5.5-05]', async () => {
+describe('memory that disappears while it receives several segments in one transfer', () => {
+  it('fails the Read whose data it lost, and flushes later work [RDMAP-5.2.2-04, RDMAP-5.5-05]', async () => {
     const memory = new KeepingBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(near, pair.active, memory);
     memory.gone = true;
@@ -95,7 +95,7 @@ describe('memory that receives several segments in one transfer and is gone', ()
     expect(near.asyncEvents).toMatchObject([{ event: AsyncEventType.qpFatal }]);
   });
 
-  it('completes a Read when its data are in place, with all that waited for it [RDMAP-5.2.2-04]', async () => {
+  it('completes a Read when its data are in place, with everything that waited for it [RDMAP-5.2.2-04]', async () => {
     const memory = new KeepingBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(near, pair.active, memory);
     pair.passive.buffer.fill(7, 0, 100);
@@ -118,7 +118,7 @@ describe('memory that receives several segments in one transfer and is gone', ()
     expect(far.asyncEvents).toMatchObject([{ event: AsyncEventType.qpFatal }]);
   });
 
-  it('fails it, too, when other memory follows the lost one [RDMAP-5.5-04]', async () => {
+  it('fails that Send, too, if intact memory follows the lost memory [RDMAP-5.5-04]', async () => {
     const memory = new KeepingBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(far, pair.passive, memory);
     const other = register(far, pair.passive, new KeepingBacking(new Uint8Array(LENGTH_BYTES)));
@@ -134,7 +134,7 @@ describe('memory that receives several segments in one transfer and is gone', ()
   });
 });
 
-describe('memory whose writes take time and do not arrive', () => {
+describe('memory whose slow writes are lost', () => {
   it('fails the receive that it lost [DDP-5.3-07]', async () => {
     const memory = new SlowBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(far, pair.passive, memory);
@@ -149,7 +149,7 @@ describe('memory whose writes take time and do not arrive', () => {
     await expectEnd();
   });
 
-  it('fails the Read that it lost, and flushes what follows [RDMAP-5.5-05]', async () => {
+  it('fails the Read that it lost, and flushes later work [RDMAP-5.5-05]', async () => {
     const memory = new SlowBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(near, pair.active, memory);
     enqueueRead(region, 1);
@@ -201,7 +201,7 @@ describe('a mapped buffer that is taken away', () => {
     expect(passive.qp.state).toBe(QPState.ERR);
   });
 
-  it('fails a Read whose sink its owner deregistered meanwhile [RDMAP-5.2.2-07]', async () => {
+  it('fails a Read if its sink is deregistered meanwhile [RDMAP-5.2.2-07]', async () => {
     const { active } = pair;
     const memory = new KeepingBacking(new Uint8Array(LENGTH_BYTES));
     const region = register(near, active, memory);
@@ -296,7 +296,7 @@ describe('a type 2 window when its QP leaves the stream', () => {
 describe('a receive that names more memory than it may use', () => {
   const lkeyOf = () => pair.passive.mr.lkey;
 
-  it('takes what fits its region, as siw does', async () => {
+  it('takes the bytes that fit its region, as siw does', async () => {
     const { active, passive } = pair;
     active.buffer.fill(5, 0, 300);
     const end = passive.buffer.length;

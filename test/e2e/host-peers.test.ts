@@ -146,10 +146,10 @@ describe('startup of a responder', () => {
     expect(await channel.completions(1)).toMatchObject([{ status: WCStatus.success, byteLen: 2 }]);
   });
 
-  it('invites no Read RTR that its consumer has no room for [EMPA-9.1-13] [EMPA-9.3-01]', async () => {
+  it('accepts no Read RTR if its consumer has no room for one [EMPA-9.1-13] [EMPA-9.3-01]', async () => {
     const to = node();
     const listener = to.listen();
-    // Peer to peer; an ORD that is not negotiated; RTR by Write or Read, then by Read alone.
+    // Peer to peer; an ORD that is not negotiated; RTR by Write or Read, then by Read only.
     for (const ord of [0xffff, 0x7fff]) {
       const peer = await dial(listener.at.port);
       peer.say(mpaRequest({ ird: 0x8008, ord }));
@@ -179,7 +179,7 @@ describe('startup of a responder', () => {
     await to.event(listener.id);
   });
 
-  it('serves another address though one holds every startup of a listener', async () => {
+  it('serves another address while one holds every startup of a listener', async () => {
     const devices = [{ name: 'iwarp0', addresses: [] }];
     const to = node({ devices, limits: { startupsPerListenerMax: 8 } });
     const listener = to.listen('0.0.0.0');
@@ -283,14 +283,14 @@ describe('startup of an initiator', () => {
     const channel = from.channel();
     const id = await from.connect(channel, (await rawListener()).at);
     const event = await from.event(id);
-    // Loopback may be faster than a deadline of nothing: then the Reply is missing instead.
+    // Loopback may connect before a deadline of 0; then the missing Reply ends the attempt.
     expect(event).toMatchObject({ type: CMEventType.unreachable, error: 'ETIMEDOUT' });
     expect(channel.qp.wire).toBeUndefined();
   });
 });
 
 describe('half-close and reset', () => {
-  it('our half follows the FIN of a peer [DDP-6.2.1-04, DDP-6.2.1-05, MPA-7.2-02]', async () => {
+  it('our half closes after the FIN of a peer [DDP-6.2.1-04, DDP-6.2.1-05, MPA-7.2-02]', async () => {
     const { to, peer, channel, id } = await acceptedPeer();
     channel.receive(0, 64);
     peer.sayFpdu(sendUlpdu(1, Uint8Array.of(1)));
@@ -351,7 +351,7 @@ describe('violations', () => {
   const emptyWrite = emitFpdu(bytesOf('c1 40 00*12'));
   const wrongCrc = emitFpdu(sendUlpdu(1, new Uint8Array(16)));
   wrongCrc[wrongCrc.length - 1] = (wrongCrc.at(-1) ?? 0) ^ 1;
-  /** Each as bytes, and the first two bytes of the Terminate that answers it. */
+  /** Each violation as bytes, with the first two bytes of the Terminate that answers it. */
   const cases: readonly (readonly [string, Uint8Array, string])[] = [
     ['a wrong CRC [RDMAP-6.2.1-01]', wrongCrc, '2002'],
     ['a ULPDU shorter than its header', emitFpdu(bytesOf('41 43 00')), '1000'],
@@ -362,7 +362,7 @@ describe('violations', () => {
     ['an RDMAP opcode that is none', emitFpdu(bytesOf('41 4f 00*4 00*4 00000001 00*4')), '0206'],
   ];
 
-  it.each(cases)('%s closes that connection alone', async (_name, bytes, terminate) => {
+  it.each(cases)('%s closes only that connection', async (_name, bytes, terminate) => {
     const { to, peer, channel, id } = await acceptedPeer();
     const other = await connectPair(to, to);
     peer.say(emptyWrite, bytes);
@@ -473,7 +473,7 @@ describe('back-pressure', () => {
       if (Math.max(...counts) === writes) least ??= Math.min(...counts);
       return sum === connections * writes;
     });
-    // As many as one connection may have in a turn, plus those of the last read.
+    // The limit of one connection in a turn, plus the segments of the last read.
     expect(most).toBeLessThan(40_000);
     // When the first has been served, none is far behind.
     expect(least).toBeGreaterThan(writes / 8);

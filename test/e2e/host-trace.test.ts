@@ -1,4 +1,4 @@
-/** A host's own work and links, watched in its process as an embedded RNIC's are. */
+/** A host's own work and links, traced in its process, as for an embedded RNIC. */
 import { afterEach, expect, it } from 'vitest';
 import type { TraceRecord, TraceRequest } from '#contract/protocol/trace-sample';
 import { AsyncEventType, SendFlag, WROpcode } from '#contract/verbs/enums';

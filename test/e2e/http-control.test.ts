@@ -172,7 +172,7 @@ describe('HTTP and the socket', () => {
 
   afterEach(() => provider.close());
 
-  it('is the same, and what the schemas describe', async () => {
+  it('give the same replies, as the schemas describe them', async () => {
     const both = [overHttp(), new DaemonControl({ socketPath: rig.socketPath })];
     const lists = ['listDevices', 'listClients', 'listQPs', 'listMRs', 'listCQs'] as const;
     for (const name of lists) {
@@ -255,7 +255,7 @@ describe('HTTP and the socket', () => {
 });
 
 describe('a token', () => {
-  it('opens everything but the probes', async () => {
+  it('is needed for everything but the probes', async () => {
     await start({ token: TOKEN });
     expect(rig.daemon.ready.http?.tokenNeeded).toBe(true);
     for (const path of ['/status', '/metrics', '/openapi.json', '/qps', '/nothing']) {
@@ -273,7 +273,7 @@ describe('a token', () => {
     expect(JSON.stringify(rig.log)).not.toContain(TOKEN);
   });
 
-  it('is made where none is given, for the daemon’s user alone, and goes with the daemon', async () => {
+  it('is created if none is given, readable only by the daemon’s user, and removed with the daemon', async () => {
     await start();
     const file = `${rig.socketPath}.http-token`;
     const { mode, uid } = lstatSync(file);
@@ -348,7 +348,7 @@ describe('a token', () => {
     expect((await anyone.reset()).clients).toBe(1);
   });
 
-  it('is required where others can reach the daemon', async () => {
+  it('is required if others can reach the daemon', async () => {
     rig = new DaemonRig();
     for (const address of ['0.0.0.0', '::', '192.0.2.1']) {
       const http = { address, noToken: true };
@@ -358,7 +358,7 @@ describe('a token', () => {
     }
   });
 
-  it('serves every user at an address that allows it', async () => {
+  it('grants access from other addresses, too', async () => {
     await start({ address: '0.0.0.0', token: TOKEN });
     url = `http://127.0.0.1:${rig.daemon.ready.http?.port}`;
     expect((await fetch(`${url}/status`)).status).toBe(401);

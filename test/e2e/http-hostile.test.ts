@@ -89,7 +89,7 @@ async function exchange(bytes: string): Promise<string> {
   return await collected(dial(bytes));
 }
 
-/** A client that sends bytes, and does not mind how the connection ends. */
+/** A client that sends bytes, and ignores how the connection ends. */
 function dial(bytes: string): Socket {
   const socket = connect(server.port, '127.0.0.1');
   socket.on('error', () => undefined);
@@ -111,12 +111,12 @@ async function collected(socket: Socket): Promise<string> {
   return text;
 }
 
-/** `once` would reject at a reset, which here is as good as any end. */
+/** Resolves at any end of the connection; `once` would reject at a reset. */
 function closeOf(socket: Socket): Promise<void> {
   return new Promise((resolve) => socket.once('close', () => resolve()));
 }
 
-/** A request in which each line is as given. */
+/** A request with exactly these lines. */
 function request(...lines: string[]): string {
   return `${lines.join('\r\n')}\r\n\r\n`;
 }
@@ -169,7 +169,7 @@ describe('invalid requests', () => {
     expect(upgrade).toMatch(/^HTTP\/1\.1 404/);
   });
 
-  it('heads and targets beyond their size', async () => {
+  it('heads and targets beyond their limits', async () => {
     const long = 'x'.repeat(LIMITS.headerMaxBytes);
     const large = await exchange(request('GET /status HTTP/1.1', 'Host: localhost', `X: ${long}`));
     expect(large).toMatch(/^HTTP\/1\.1 431/);
@@ -199,7 +199,7 @@ describe('invalid requests', () => {
   });
 });
 
-describe('paths that look for files', () => {
+describe('paths of files', () => {
   it.each([
     '/../../../etc/passwd',
     '/%2e%2e/%2e%2e/etc/passwd',
@@ -267,7 +267,7 @@ describe('slow or half-open clients', () => {
     expect(target.resets).toBe(0);
   });
 
-  it('more of them than are allowed are turned away, and others served once they are gone', async () => {
+  it('clients beyond the limit are rejected, and others served once the earlier ones are gone', async () => {
     let open = 0;
     const ends = Array.from({ length: 40 }, async () => {
       open += 1;
@@ -305,7 +305,7 @@ describe('slow or half-open clients', () => {
     socket.pause();
     await expect.poll(() => spring.running).toBe(1);
     await expect.poll(() => spring.running).toBe(0);
-    // The contents of socket buffers, not all that could be generated in the time.
+    // As much as the socket buffers hold, not as much as could be generated in the time.
     expect(spring.made).toBeLessThan(1000);
     socket.destroy();
     await healthy();

@@ -139,20 +139,20 @@ describe('a wrong entry', () => {
       },
     ],
   ];
-  it.each(wrong)('is seen: %s', (_, change) => {
+  it.each(wrong)('is detected: %s', (_, change) => {
     const rig = new NicRig({ access: ALL_ACCESS });
     rig.nic.assertDeepInvariants();
     change(rig);
     expect(() => rig.nic.assertDeepInvariants()).toThrow(InvariantError);
   });
 
-  it('is seen at the next command, without a deep check', () => {
+  it('is detected at the next command, without a deep check', () => {
     const rig = new NicRig();
     rig.pd.streams -= 2;
     expect(() => rig.qp.modify(QPState.ERR, 0)).toThrow(InvariantError);
   });
 
-  it('is seen when more is released than was taken', () => {
+  it('is detected when more is released than was taken', () => {
     const ledger = new QuotaLedger(DEFAULT_QUOTAS);
     ledger.take('pinnedBytes', 10);
     ledger.give('pinnedBytes', 10);

@@ -51,7 +51,7 @@ async function exchange(provider: Provider, port: number, word: string): Promise
   return Buffer.from(value ?? []).toString();
 }
 
-/** Numbers of a process's sockets among those of the kernel's internet protocols. */
+/** The sockets of a process in the kernel's tables of internet protocols. */
 function internetSockets(pid: number): string[] {
   const own = new Set(
     readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
@@ -69,7 +69,7 @@ function internetSockets(pid: number): string[] {
 }
 
 describe('instances', () => {
-  it('have one port at once, with a TCP server of the host, and no socket', async () => {
+  it('use the same port as each other and as a TCP server of the host, without a socket', async () => {
     const port = await hostServer();
     const environment = { XDG_RUNTIME_DIR: folder.path, IWARPD_SOCKET: '' };
     const providers = await Promise.all(
@@ -110,7 +110,7 @@ describe('instances', () => {
   it.each([
     ['a file', ['--config', 'FILE']],
     ['an option', ['--network', 'host']],
-  ])('reach others if %s says so', async (_, given) => {
+  ])('reach other hosts if %s says so', async (_, given) => {
     const file = folder.file('settings.json');
     writeFileSync(file, '{ "network": "host" }');
     const environment = { XDG_RUNTIME_DIR: folder.path, IWARPD_SOCKET: '' };
@@ -165,7 +165,7 @@ describe('an isolated daemon', () => {
 });
 
 describe('embedded devices', () => {
-  it('have ports of their own if they are isolated', async () => {
+  it('have their own ports if they are isolated', async () => {
     const port = await hostServer();
     const providers = await Promise.all([0, 1].map(() => createEmbedded({ network: 'isolated' })));
     for (const provider of providers) closers.push(() => provider.close());

@@ -18,7 +18,7 @@ import { commands, le, plain, RSP } from '../support/uverbs-rig.ts';
 
 /** Entries of the deepest queues. */
 const DEPTH = 2 ** 20 - 1;
-/** Where a ring has its producer index. */
+/** Offset of the producer index in a ring. */
 const PRODUCER = 128;
 /** QP states, and bits of a modification's mask. */
 const RESET = 0;
@@ -50,7 +50,7 @@ class Program {
     return program;
   }
 
-  /** A command that succeeds; its response. */
+  /** Runs a command that must succeed; returns its response. */
   async run(payload: Uint8Array): Promise<DataView> {
     const { status, response } = await this.shim.call(ShimOp.write, { payload });
     if (status < 0) throw new Error(`refused with ${status}`);
@@ -66,7 +66,7 @@ class Program {
     return statuses;
   }
 
-  /** Marks as many elements of the ring at `offset` as posted as it has. */
+  /** Marks the first `index` elements of the ring at `offset` as posted; by default all of them. */
   post(offset: number, index = DEPTH): void {
     const word = new Uint8Array(4);
     new DataView(word.buffer).setUint32(0, index, true);
@@ -151,7 +151,7 @@ describe('no program delays the others', () => {
     program.post(Number(reply.getBigUint64(16, true)), DEPTH - 1);
     const resize = plain(33, 0, `${le(srq)} ${le(1)} ${le(DEPTH)} ${le(0)} ${le(0, 8)}`);
     const statuses = await program.pipeline(Array.from({ length: 60 }, () => resize));
-    // From some number of rings on there is no memory for another one.
+    // Once there are many rings, no memory is left for another one.
     expect([...statuses].every((status) => status === 0 || status === -12)).toBe(true);
     expect(canary.rounds).toBeGreaterThan(0);
     expect(await longTurns()).toBe('');

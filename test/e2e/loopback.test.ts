@@ -1,4 +1,4 @@
-/** How connections within one daemon, and within one program, travel: the kernel sees them or not. */
+/** Whether connections within one daemon, or within one program, pass through the kernel. */
 import { readFileSync } from 'node:fs';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Provider } from '#contract/verbs/provider';
@@ -54,7 +54,7 @@ describe('a connection within one daemon', () => {
     ['memory', [], 0],
     ['memory', ['--loopback', 'memory'], 0],
     ['tcp', ['--loopback', 'tcp'], 2],
-  ] as const)('goes by %s if it is started with %j', async (loopback, words, ends) => {
+  ] as const)('uses %s if the daemon is started with %j', async (loopback, words, ends) => {
     const socket = folder.file('d/iwarpd.sock');
     await folder.daemon(socket, ['--device', `a=${HERE}`, ...words]);
     expect(await seenByKernel(await connectDaemon({ socketPath: socket }))).toBe(ends);
@@ -75,7 +75,7 @@ describe('a connection within one program', () => {
   it.each([
     [undefined, 0],
     ['tcp', 2],
-  ] as const)('goes by loopback: %s', async (loopback, ends) => {
+  ] as const)('uses loopback: %s', async (loopback, ends) => {
     const devices = [{ name: 'a', addresses: [HERE] }];
     const options = loopback === undefined ? { devices } : { devices, loopback };
     expect(await seenByKernel(await createEmbedded(options))).toBe(ends);

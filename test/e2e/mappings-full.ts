@@ -5,7 +5,7 @@ import { SharedMemory } from '#native-bridge/libc/shared-memory';
 const MAP_FAILED = 0xffff_ffff_ffff_ffffn;
 const MAP_PRIVATE_ANONYMOUS_NORESERVE = 0x4022;
 const PAGE_BYTES = 4096;
-/** Unmapped before printing, for which V8 may need mappings. */
+/** Mappings to remove before printing, for which V8 may need new ones. */
 const SLACK = 1_000;
 
 const libc = koffi.load('libc.so.6');

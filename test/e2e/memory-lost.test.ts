@@ -83,7 +83,7 @@ async function expectOthersUnharmed(): Promise<void> {
 describe.each([
   ['process_vm', inaccessibleRegion],
   ['agent', detachedRegion],
-] as const)('memory of the %s tier that went away', (tier, lostRegion) => {
+] as const)('memory of the %s tier that disappeared', (tier, lostRegion) => {
   beforeEach(() => start(tier));
 
   it('ends the connection of an RDMA Write into it, at both sides', async () => {

@@ -12,8 +12,6 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 
 const MEBIBYTE = 1 << 20;
 
-// On a busy machine a few MiB take a while.
-
 let folder: string;
 let providers: Provider[];
 let server: NfsServer;
@@ -96,7 +94,7 @@ describe('files', () => {
     expect((await client.find('/f')).attributes.size).toBe(BigInt(20 * MEBIBYTE));
   });
 
-  it('end with an error when their server goes away', async () => {
+  it('end with an error when their server closes', async () => {
     writeFileSync(join(folder, 'f'), pattern(20 * MEBIBYTE));
     const client = await connect();
     const file = await client.find('/f');

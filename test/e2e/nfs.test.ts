@@ -119,7 +119,7 @@ describe('iwarpd nfs', () => {
     expect(readdirSync(directory)).toEqual([]);
   });
 
-  it('runs over a daemon where one runs', async () => {
+  it('runs over a daemon if there is one', async () => {
     const socket = folder.file('d/s');
     const daemon = await folder.daemon(socket);
     writeFileSync(`${directory}/file`, Buffer.alloc(2_500_000, 'x'));
@@ -167,8 +167,8 @@ describe('iwarpd nfs', () => {
     }
   });
 
-  it('listens on loopback alone by default', async () => {
-    // Addresses of this machine beside 127.0.0.1, which a listener on every address would serve.
+  it('listens only on loopback by default', async () => {
+    // Addresses of this machine other than 127.0.0.1, which a wildcard listener would serve.
     const others = [
       '127.0.0.2',
       ...Object.values(networkInterfaces())

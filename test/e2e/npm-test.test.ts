@@ -47,7 +47,7 @@ describe('npm test', () => {
     expect(existsSync(join(folder, 'installed'))).toBe(true);
   });
 
-  it('with --no-install lists them, names the skipped suites, and runs the rest', () => {
+  it('with --no-install lists the missing packages, names the skipped suites, and runs the rest', () => {
     const { status, stdout, stderr } = npmTest('--no-install');
     expect(stderr).toBe(
       'test: --no-install: not installing ibverbs-utils perftest\n' +

@@ -45,7 +45,7 @@ describe('reset while bytes move', () => {
     ];
   }
 
-  it('ends clients and connections, frees everything, and reports what was open', async () => {
+  it('ends clients and connections, frees everything, and reports the objects that were open', async () => {
     // The first client's memory starts the thread that guards copies, which stays.
     const first = await victim();
     const firstEnd = once(first, 'exit');
@@ -78,7 +78,7 @@ describe('reset while bytes move', () => {
       await expect.poll(() => survivor.open).toBe(0);
     }
     expect(survivor.accepted).toBe(5);
-    // As good as new.
+    // The daemon serves new clients.
     await victim();
   });
 
@@ -88,7 +88,7 @@ describe('reset while bytes move', () => {
       const ended = once(program, 'exit');
       program.kill('SIGKILL');
       await ended;
-      // At once, so the daemon has had no time to look.
+      // At once, before the daemon can notice.
       const lists = await Promise.all([control.clients(), control.queuePairs()]);
       expect(lists).toEqual([[], []]);
       const report = await control.reset();

@@ -9,7 +9,7 @@ import { patient } from '../support/patience.ts';
 const SERVER = { iwarp: ownAddress(20), roce: ownAddress(21) };
 const CLIENT = { iwarp: ownAddress(22), roce: ownAddress(23) };
 
-/** A host of its own with a device of each wire. */
+/** A separate host with a device of each wire. */
 function host({ iwarp, roce }: typeof SERVER): Promise<EmbeddedProvider> {
   return createEmbedded({
     devices: [

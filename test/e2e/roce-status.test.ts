@@ -49,7 +49,7 @@ async function connected() {
 }
 
 describe('a RoCE device', () => {
-  it('shows its queue pairs with their types, and where they send to', async () => {
+  it('shows its queue pairs with their types, and their destinations', async () => {
     const { a, b } = await connected();
     const ud = await roceSide(provider, QPType.ud);
     await readyForDatagrams(ud.qp, 1);

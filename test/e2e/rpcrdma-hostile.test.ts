@@ -123,7 +123,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
         fate += 1;
       }
       raw.send(bytes.subarray(0, 4096));
-      // In step with the server, so its receives suffice.
+      // One call at a time after each message, so the server's receives suffice.
       raw.send(shortCall(0xabcd));
       try {
         while ((await raw.next()).header.xid !== 0xabcd);
@@ -193,7 +193,7 @@ describe.each(Object.entries(WORLDS))('a hostile client, %s provider', (_name, m
     }
   });
 
-  it('that sends more than its credits is answered in order, and loses its connection', async () => {
+  it('that sends more than its credits gets its answers in order, and loses its connection', async () => {
     const raw = await connectRaw();
     for (let xid = 1; xid <= 60; xid++) raw.send(shortCall(xid));
     const answered: number[] = [];
@@ -293,7 +293,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
   /** 8000 bytes for a call. */
   async function memoryOf(memory: 'registered' | 'windowed'): Promise<Uint8Array> {
     if (memory === 'registered') return new Uint8Array(8000);
-    // With bytes on both sides to which a window must not give access.
+    // A window must not give access to the bytes on both sides.
     return (await client.allocate(10_000)).subarray(1000, 9000);
   }
 
@@ -325,7 +325,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
   }
 
   it.each(cases)(
-    'that reaches for a %s %s chunk %s loses its connection [RPCR-3.4-12, RPCR-11-03]',
+    'that accesses a %s %s chunk %s loses its connection [RPCR-3.4-12, RPCR-11-03]',
     async (memory, chunk, _where, reach) => {
       const mr = await ownMemory();
       const failing = codeOf(callWith(chunk, memory));
@@ -340,7 +340,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
   );
 
   it.each([['registered'], ['windowed']] as const)(
-    'that reaches for a %s chunk after its reply loses its connection [RPCR-11-03, RPCR2-4.4.1-01]',
+    'that accesses a %s chunk after its reply loses its connection [RPCR-11-03, RPCR2-4.4.1-01]',
     async (memory) => {
       const mr = await ownMemory();
       const call = callWith('read', memory);
@@ -410,7 +410,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
       if ('error' in parsed || parsed.header.type !== 'msg') throw new Error('no call');
       return parsed.header;
     };
-    // With a credit left, a cancelled call alone does not end the connection.
+    // With a credit left, cancelling a call does not end the connection.
     const first = stalled.call(ECHO, 'NULL', undefined);
     peer.sayFpdu(sendUlpdu(1, shortReply((await nextMessage(80)).xid, 8)));
     await first;
@@ -432,7 +432,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     expect(await call).toBe('aborted');
     peer.resumeReading();
     await peer.overs();
-    // The client knows, and makes another connection for the next call.
+    // The client has noticed, and makes another connection for the next call.
     const next = codeOf(stalled.call(ECHO, 'NULL', undefined));
     await tcp.peer();
     await stalled.close();
@@ -440,7 +440,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     tcp.close();
   });
 
-  it('that answers inline beside a write chunk fails that call alone [RPCR2-6.1-02]', async () => {
+  it('that answers inline beside a write chunk fails only that call [RPCR2-6.1-02]', async () => {
     const call = codeOf(client.call(ECHO, 'FETCH', 8000));
     const message = await raw.next();
     const { xid, writeList } = messageHeader(message);
@@ -455,7 +455,7 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     await next;
   });
 
-  it('that sends anything else is not answered, and its calls continue [RPCR2-4.5-02, RPCR2-4.5-04]', async () => {
+  it('that sends anything else gets no answer, and its calls continue [RPCR2-4.5-02, RPCR2-4.5-04]', async () => {
     const call = client.call(ECHO, 'NULL', undefined);
     const { header } = await raw.next();
     const { xid } = header;

@@ -27,7 +27,7 @@ import {
 } from '../support/rpc-world.ts';
 import { messageBytes, shortCall, storePayload } from '../support/rpcrdma-rig.ts';
 
-/** Around roundup, the threshold of 4096, pages, and large. */
+/** Sizes around roundup, the threshold of 4096 and pages, and large ones. */
 const SIZES = [0, 1, 3, 4, 5, 1000, 3900, 4020, 4028, 4032, 4033, 4096, 8193, 65_536, 1 << 20];
 
 async function failureOf(call: Promise<unknown>): Promise<readonly [string, boolean]> {
@@ -134,7 +134,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(client.counters.exposed - before).toBe(40);
     expect(registering).not.toHaveBeenCalled();
     expect(allocating).not.toHaveBeenCalled();
-    // Memory of another origin is registered, for this call alone.
+    // Memory from elsewhere is registered, for this call only.
     const strange = pattern(10_000);
     await client.call(ECHO, 'STORE', { name: '', bytes: strange, mode: 0 });
     expect(registering).toHaveBeenCalledTimes(1);
@@ -185,7 +185,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     expect(log.calls[0]?.address).toBe('127.0.0.1');
   });
 
-  it('uses long messages where its own receives are small, either way [RPCR2-3.5.3-01]', async () => {
+  it('uses long messages in both directions if its own receives are small [RPCR2-3.5.3-01]', async () => {
     const small = await connectClient({ inlineBytes: 1024 });
     for (const size of [900, 960, 1000, 1100, 4000]) {
       const bytes = pattern(size);
@@ -202,7 +202,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     const odd = await listenRpc(world.provider, echo.service, options);
     const { port } = odd.address;
     const raw = await connect(world.provider, { host: '127.0.0.1', port });
-    // Rounded down to the 4096 that its receives have.
+    // Rounded down to the 4096 bytes of its receives.
     expect(parsePrivateData(raw.established.privateData)).toMatchObject({ receiveBytes: 4096 });
     await raw.close();
     const roaming = await connectRpc(world.provider, { host: '127.0.0.1', port });
@@ -235,7 +235,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await raw.close();
   });
 
-  it('refuses to serve with too few credits for what it is asked to do [RPCR-3.8-05]', async () => {
+  it('refuses to serve with too few credits for its options [RPCR-3.8-05]', async () => {
     const { service } = echoService();
     const serve = (credits: number, readListReplies: boolean): Promise<RpcServer> => {
       const responder = { credits, readListReplies };
@@ -272,7 +272,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await raw.close();
   });
 
-  it('supports RFC 5666 where both ends ask for it [RPCR-3.5-04, RPCR-3.9-01]', async () => {
+  it('supports RFC 5666 if both ends ask for it [RPCR-3.5-04, RPCR-3.9-01]', async () => {
     const echo = echoService();
     const responder = { readListReplies: true, doneTimeoutMs: 200 };
     const options = { host: '127.0.0.1', port: 0, responder };
@@ -298,7 +298,7 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
     await old.close();
   });
 
-  /** A client of a server that never answers, with its peer there. */
+  /** A client of a server that never answers, and the server's end of its connection. */
   async function lossyClient() {
     const silent = await RawServer.listen(world.provider);
     const accepting = silent.accept();
@@ -412,7 +412,7 @@ describe('over a daemon', () => {
         client.call(ECHO, 'SPLIT', { bytes, at: 5000 }),
       ]);
     };
-    // Buffers of pools stay, and windows; these are as many as are needed after the first rounds.
+    // Pooled buffers and windows stay; after the first rounds there are as many as needed.
     for (let i = 0; i < 5; i++) await all();
     const before = await objects();
     for (let i = 0; i < 30; i++) await all();

@@ -1,4 +1,4 @@
-/** Peers that stop within MPA's startup, beside clients that mean it. */
+/** Peers that stop within MPA's startup, beside clients that complete it. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { createEmbedded, type EmbeddedProvider } from '#daemon/embedded/embedded-provider';
 import { connect, type EndpointOptions, type Listener, listen } from '#verbs-api/connect';
@@ -33,7 +33,7 @@ function dial(listener: Listener): Promise<Connection> {
 it.each<[string, Uint8Array]>([
   ['send nothing', new Uint8Array(0)],
   ['send half of a Request', REQUEST.subarray(0, 17)],
-  ['send what is no Request', mpaReply()],
+  ['send something other than a Request', mpaReply()],
   ['announce an RTR and send none', REQUEST],
 ])('peers that %s do not block a server', async (_, bytes) => {
   await using listener = await listen(server, { host: SERVER });
@@ -49,7 +49,7 @@ it.each<[string, Uint8Array]>([
   for (;;) {
     const accepted = await listener.accept(options);
     if (accepted.id.peerAddress?.address !== CLIENT) {
-      // Established from the view of MPA's responder.
+      // MPA's responder takes the connection as established.
       closing.push(accepted.close());
       continue;
     }

@@ -45,9 +45,9 @@ function residentBytes(): number {
   return Number(/^VmRSS:\s+(\d+) kB/m.exec(status)?.[1]) * 1024;
 }
 
-/** Writes into the sink's memory for as long as they complete. */
+/** Posts Writes into the sink's memory while they complete. */
 class Writer {
-  /** Bytes that left. */
+  /** Bytes of completed Writes. */
   bytes = 0;
   readonly #connection: Connection;
   readonly done: Promise<void>;

@@ -11,7 +11,7 @@ import { networkNamespace } from '../support/network-namespace.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
-/** Of each phase of counted-calls.ts. */
+/** Repetitions in each phase of counted-calls.ts. */
 const TIMES = 32;
 /** Calls that move bytes, wait, or belong to memory and threads; all others query something. */
 const CARRIES = new RegExp(
@@ -19,10 +19,13 @@ const CARRIES = new RegExp(
     'sendmmsg|recvmmsg|sendmsg|recvmsg|sendto|recvfrom|p?readv?|p?writev?|process_vm_|restart_)',
 );
 
-/** In a network namespace that may be traced; undefined where that is not permitted. */
+/** Runs a command in a network namespace that may be traced; undefined if not permitted. */
 const apart = networkNamespace('strace', '-o', '/dev/null', 'true');
 
-/** Only the first address is that of a device for every address: the others' interface has no carrier. */
+/**
+ * A device for every address takes only the first address: the interface of the others has no
+ * carrier.
+ */
 const PREPARE = `
   ip link set lo up
   ip address add 198.18.9.1/32 dev lo
@@ -35,7 +38,7 @@ const PREPARE = `
 
 const folder = temporaryFolder();
 
-/** Runs a program of this folder in that namespace: its output. */
+/** Runs a program of this folder in that namespace; returns its output. */
 function run(words: readonly string[], program: string, ...given: readonly string[]): string {
   const path = join(repositoryRoot(), `dist/test/e2e/${program}.js`);
   const within = [...(apart ?? []), 'sh', '-c', PREPARE, 'sh', ...words, process.execPath, path];
@@ -45,7 +48,7 @@ function run(words: readonly string[], program: string, ...given: readonly strin
   return stdout;
 }
 
-/** The lines of strace, with each call that another thread's interrupted as one line, where it ends. */
+/** The lines of strace; a call interrupted by another thread's is one line, where it ends. */
 function wholeCalls(log: string): string[] {
   const begun = new Map<string | undefined, string>();
   return log.split('\n').flatMap((line) => {
@@ -59,7 +62,7 @@ function wholeCalls(log: string): string[] {
   });
 }
 
-/** Without the calls of the test program's own waits, which read the machine's load. */
+/** The lines without the calls of the test program's own waits, which read the machine's load. */
 function withoutLoad(lines: readonly string[]): string[] {
   let look: string | undefined;
   return lines.filter((line) => {
@@ -75,7 +78,7 @@ function withoutLoad(lines: readonly string[]): string[] {
 /** The cost of one of `TIMES` in a phase: calls, and reads of the machine's interfaces. */
 type Asked = readonly [calls: number, looks: number];
 
-/** The same for each phase of a kind of device. */
+/** The costs of each phase for a kind of device. */
 function askedBy(kind: string): Record<string, Asked> {
   const log = join(folder, 'log');
   run(['strace', '-f', '-qq', '-o', log], 'counted-calls', kind, String(TIMES));
@@ -91,17 +94,17 @@ function askedBy(kind: string): Record<string, Asked> {
       if (/ bind\(.*AF_NETLINK/.test(line)) counts[1] += 1;
     }
   }
-  // A thread of V8 that ends is no call for each.
+  // A call at the end of a V8 thread does not count for each repetition.
   const one = (count: number): number => Math.floor(count / TIMES);
   return Object.fromEntries(
     Object.entries(phases).map(([name, [calls, looks]]) => [name, [one(calls), one(looks)]]),
   );
 }
 
-/** Node.js newer than 20 looks at its processors now and then. */
+/** Node.js newer than 20 queries its processors now and then. */
 const OF_NODE = Number(process.versions.node.split('.')[0]) > 20 ? 1 : 0;
 
-/** Queue pairs are moved, and connections made, by commands: each may ask for a route. */
+/** Commands move queue pairs and make connections, so each may query a route; messages may not. */
 const NOTHING: Asked = [0, 0];
 const ARRIVALS = {
   messages: NOTHING,
@@ -109,17 +112,17 @@ const ARRIVALS = {
   'requests of a stranger': NOTHING,
 };
 
-describeWith(['strace', 'sctp'], 'the system is asked', () => {
+describeWith(['strace', 'sctp'], 'system calls of a device', () => {
   it.skipIf(apart === undefined).each<[string, Record<string, Asked>]>([
     ['RoCE, an address', { 'queue pairs': [4, 0], connections: [16, 0], ...ARRIVALS }],
-    // The machine chooses a source that the device lacks, so it looks whether that is new.
+    // The machine chooses a source that the device lacks; the device checks whether it is new.
     ['RoCE, every address', { 'queue pairs': [4, 0], connections: [20, 1], ...ARRIVALS }],
     ['RoCE, within the host', { 'queue pairs': NOTHING, connections: NOTHING, messages: NOTHING }],
     [
       'RoCE, every address within the host',
       { 'queue pairs': NOTHING, connections: NOTHING, messages: NOTHING },
     ],
-    // Sockets are Node's: its versions differ a little.
+    // Node.js makes the calls for sockets; its versions differ a little.
     ['memory', { connections: [22, 0], messages: NOTHING }],
     ['TCP', { connections: [50, 0], messages: NOTHING }],
     ['SCTP', { connections: [12, 0], messages: NOTHING, 'requests of a stranger': NOTHING }],

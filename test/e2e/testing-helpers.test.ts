@@ -85,7 +85,7 @@ describe('a private daemon', () => {
     expect(places.filter((place) => existsSync(place))).toEqual([]);
   });
 
-  it('has devices for every address where they name none, as an embedded provider', async () => {
+  it('has devices for every address if they name none, as an embedded provider does', async () => {
     const devices = [{ name: 'iw' }, { name: 'ro', transport: 'roce' }] as const;
     await using daemon = await startPrivateDaemon({ devices });
     expect(daemon.devices.map(({ name }) => name)).toEqual(['iw', 'ro']);
@@ -167,7 +167,7 @@ describe('two nodes', () => {
     await daemon.reset();
   });
 
-  it('bring a daemon of their own, which goes with them', async () => {
+  it('bring their own daemon, which ends with them', async () => {
     const nodes = await startTwoNodes({ daemon: { logLevel: 'warn' } });
     const { pid } = nodes.daemon;
     postExchange(nodes);
@@ -252,7 +252,7 @@ describe('waiting', () => {
     // Long enough for a busy daemon to answer.
     const ms = patience(50);
     const soon = { timeoutMs: ms };
-    // Without a limit of its own it ends before vitest would end the test.
+    // Without its own limit, it ends before vitest would end the test.
     const unlimited = errorOf(daemon.waitFor('snow', () => undefined));
     expect((await errorOf(daemon.waitForConnections(3, {}, soon))).message).toBe(
       `waited ${ms} ms for 3 connections that are established: there are 2, and 0 in other phases`,
@@ -279,7 +279,7 @@ describe('waiting', () => {
     expect(silent.message).toBe(`waited ${ms} ms for the daemon, which did not answer`);
   });
 
-  it('for a counter sees what the test did', async () => {
+  it('for a counter sees the traffic of the test', async () => {
     await using nodes = await startTwoNodes();
     const { daemon, left } = nodes;
     const sends = { counter: 'out_sends', atLeast: 2, device: 'left' };
@@ -377,7 +377,7 @@ describe('the README of the helpers', () => {
   function runIn(files: Readonly<Record<string, string>>, words: (folder: string) => string[]) {
     mkdirSync(join(ROOT, '.cache'), { recursive: true });
     const folder = temporaryFolder(join(ROOT, '.cache'));
-    // A runner inside a runner takes its parent's settings from here.
+    // A test runner inside another one takes its parent's settings from these variables.
     const inherited = Object.entries(process.env).filter(([name]) => !/^(VITEST|NODE_)/.test(name));
     for (const [name, text] of Object.entries(files)) writeFileSync(join(folder, name), text);
     const { status, stdout, stderr } = spawnSync(process.execPath, words(folder), {
@@ -406,7 +406,7 @@ describe('the README of the helpers', () => {
     expect(run.status, run.output).toBe(0);
   });
 
-  it('is right about node:test, which ends on its own and shows what was expected', () => {
+  it('is right about node:test, which ends on its own and shows the expected completion', () => {
     const text = `
         import { test } from 'node:test';
         import { expectCompletion, startPrivateDaemon, startTwoNodes } from 'iwarpd/testing';

@@ -114,7 +114,7 @@ describe('iwarpd trace', () => {
     const times = lines.map(({ time }) => time);
     expect(times).toEqual([...times].sort());
     expectPaired(lines);
-    // The link's own frames show whose they are.
+    // Frames of a link name the queue pairs at both ends.
     const ends = { device: 'a', qpn: 1, peerDevice: 'b', peerQpn: 1 };
     const swapped = { device: 'b', qpn: 1, peerDevice: 'a', peerQpn: 1 };
     const fpdus = lines.filter(({ kind }) => kind === 'fpdu');
@@ -122,7 +122,7 @@ describe('iwarpd trace', () => {
     for (const fpdu of fpdus) expect([ends, swapped]).toContainEqual(endsOf(fpdu));
   });
 
-  it('prints a line for each, with the queue pair where an FPDU has its addresses', async () => {
+  it('prints a line for each; the queue pair replaces the addresses of an FPDU', async () => {
     const port = await server();
     const tracing = await trace('--only', 'wqe,cqe');
     await ping(port);

@@ -1,4 +1,4 @@
-/** A peer without credits that sends and sends to a program that does not read. */
+/** A peer without credits that keeps sending to a program that does not read. */
 import { expect, it } from 'vitest';
 import { WROpcode } from '#contract/verbs/enums';
 import { createEmbedded } from '#daemon/embedded/embedded-provider';
@@ -6,7 +6,7 @@ import { connect, listen } from '#verbs-api/connect';
 import { patient } from '../support/patience.ts';
 
 const WINDOW = 2;
-/** Messages that the program keeps in copies, and those that keep their receive. */
+/** Messages that the program keeps as copies, and messages that occupy their receives. */
 const KEPT_COUNT = 1024 + WINDOW;
 
 it('keeps a bounded number of unread messages, then ends the connection', async () => {

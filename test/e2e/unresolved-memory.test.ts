@@ -12,7 +12,7 @@ import { parseRegion } from '../support/daemon-region.ts';
 import { quiet } from '../support/patience.ts';
 import { completions, connectedPair, type Pair, send } from '../support/provider-fixture.ts';
 
-/** Only root may handle page faults of the kernel, unless the system allows it to every user. */
+/** Only root may handle page faults of the kernel, unless the system allows every user to. */
 const mayLeaveUnresolved = process.getuid?.() === 0;
 
 let daemon: DaemonProcess;
@@ -81,7 +81,8 @@ describe.runIf(mayLeaveUnresolved)('memory that never answers', () => {
     const [, signal] = await ended;
     expect(signal).toBe('SIGKILL');
     await expect.poll(() => daemon.log).toContain(`ended pid ${client.pid}`);
-    // Once is enough: the next process of that program is reached by its agent, and waits alone.
+    // Once is enough: the daemon reaches the next process of that program through its agent,
+    // which waits alone.
     const next = await writeInto('after');
     expect(next.tier).toBe('agent');
     await roundTrip();

@@ -13,7 +13,7 @@ import { type Channel, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 
 const APART = `iwarpd-${process.pid}`;
 const LINK = `iw${process.pid}`;
-/** Of the block for tests of devices, RFC 2544. */
+/** An address of the block for tests of devices, RFC 2544. */
 const OURS = '198.18.77.1';
 const THEIRS = '198.18.77.2';
 /** With one probe and an interval of a second: the shortest possible. */
@@ -57,7 +57,7 @@ describe.skipIf(!able)(`a peer that vanishes${reason}`, () => {
     ip('netns', 'delete', APART);
   });
 
-  /** A connection to a peer that was there a moment ago. */
+  /** A connection to a peer that has just vanished. */
   async function vanished(
     wire: Partial<WireDefaults>,
   ): Promise<{ to: RnicNode; channel: Channel; id: RnicNodeId }> {
