@@ -10,7 +10,7 @@ const REPLY = bytesOf('4d504120494420526570204672616d65 10 02 0004 0001 0001');
 // A Send of "hi" (RFC 5041 §4.2): length 20, control 41 43, queue 0, MSN 1, MO 0, pad 2, no CRC.
 const SEND = bytesOf('0014 41 43 00000000 00000000 00000001 00000000 6869 0000 00000000');
 
-/** A recording that the links given write. */
+/** A recording written by the given links. */
 class Recording {
   readonly pieces: Uint8Array[] = [];
   readonly #capture = new PcapngCapture({
@@ -47,7 +47,7 @@ class Recording {
 }
 
 describe('the decoder of captures', () => {
-  it('reports what each side sent, and counts the rest', () => {
+  it('reports the messages of each side, and counts the rest', () => {
     const recording = new Recording();
     const link = recording.link(5000);
     const other = recording.link(5001);
@@ -77,7 +77,7 @@ describe('the decoder of captures', () => {
     });
   });
 
-  it('reads a connection whose SYN is missing from its Request on, and no other', () => {
+  it('reads a connection without a SYN from its Request on, and no other', () => {
     const recording = new Recording();
     const link = recording.link(5000);
     for (let packet = 0; packet < 3; packet++) recording.drop();
@@ -93,7 +93,7 @@ describe('the decoder of captures', () => {
     expect(late.decoded().lines).toEqual([]);
   });
 
-  it('stops a direction where bytes are missing, and continues with the other', () => {
+  it('stops a direction at missing bytes, and continues with the other', () => {
     const recording = new Recording();
     const link = recording.link(5000);
     link.outbound(REQUEST);

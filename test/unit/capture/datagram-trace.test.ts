@@ -58,7 +58,7 @@ describe('the trace of RoCEv2 datagrams', () => {
       'UD SEND Only with Immediate to QP 10596965, PSN 12702309, from QP 12648430 with Q_Key ' +
         '0x80010065, immediate 0xdeadbe65, 97 bytes, solicited, asks for ACK',
     ],
-  ])('prints what a packet 0x%s carries', (opcode, text) => {
+  ])('prints the headers of a packet 0x%s', (opcode, text) => {
     expect(textOf(datagramOf(packetOf(opcode), 'ipv4'))).toBe(text);
   });
 
@@ -77,7 +77,7 @@ describe('the trace of RoCEv2 datagrams', () => {
       'bad packet: the lengths of IP and UDP contradict each other',
     ],
     ['a part of a datagram', changed(6, 0x20), 'bad packet: a fragment'],
-  ])('explains what is wrong with %s', (_, bytes, text) => {
+  ])('explains the fault of %s', (_, bytes, text) => {
     const traced = trace.take(bytes, 0);
     expect(traced?.kind).toBe('error');
     expect(traced?.text.slice(0, text.length)).toBe(text);

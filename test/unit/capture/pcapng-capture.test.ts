@@ -72,7 +72,7 @@ describe('pcapng capture', () => {
     expect([mine?.end, theirs?.end]).toEqual(['FIN', 'FIN']);
   });
 
-  it('leaves a gap where bytes could not be recorded, and reports it at the end', () => {
+  it('leaves a gap for bytes that could not be recorded, and reports it at the end', () => {
     const { tap, file } = capture();
     const link = tap.opened(IPV4);
     link.outbound(Uint8Array.of(1));

@@ -23,14 +23,14 @@ const text = (bytes: Uint8Array) => new SctpTrace().take(bytes, 0)?.text;
 
 const SACK = '03000010 00000001 00010000 00000000';
 const SACK_BYTES = 16;
-/** DATA with B, E and U, stream 0, TSN 1; 4 bytes of header are the caller's. */
+/** DATA with B, E and U, stream 0, TSN 1; `message` begins with 4 bytes of header. */
 const data = (bytes: number, protocol: number, message: string) => {
   const length = (16 + bytes).toString(16).padStart(4, '0');
   const padding = '00'.repeat((4 - (bytes % 4)) % 4);
   return `0007${length} 00000001 0000 0000 000000${protocol.toString(16)} ${message}${padding}`;
 };
 
-/** The same right in IP, as protocol 132. */
+/** The same packet directly in IP, as protocol 132. */
 function withoutUdp(datagramBytes: Uint8Array): Uint8Array {
   const bytes = Uint8Array.of(...datagramBytes.subarray(0, 20), ...datagramBytes.subarray(28));
   new DataView(bytes.buffer).setUint16(2, bytes.length);
@@ -39,7 +39,7 @@ function withoutUdp(datagramBytes: Uint8Array): Uint8Array {
 }
 
 describe('a trace of SCTP', () => {
-  it('reads packets in UDP and right in IP alike', () => {
+  it('reads packets in UDP and directly in IP', () => {
     const packet = withoutUdp(datagram(SACK));
     expect(new SctpTrace().take(packet, 0)).toEqual(new SctpTrace().take(datagram(SACK), 0));
     expect(text(packet.subarray(0, packet.length - 4))).toMatch(/cut off$/);
@@ -83,7 +83,7 @@ describe('a trace of SCTP', () => {
     expect(text(datagram(control))).toBe('SCTP DATA SSN 3 of stream 5: session Terminate');
   });
 
-  it('shows what it cannot read by its length', () => {
+  it('shows an unreadable message by its length', () => {
     expect(text(datagram(data(4, 99, '00010203')))).toBe(
       'SCTP DATA SSN 1: payload protocol 99, 2 bytes',
     );

@@ -47,7 +47,7 @@ class Link implements LinkPosition {
   }
 }
 
-/** Watches the links that it wants. */
+/** Watches the links that `wants` selects. */
 function watch(wants: TapWatcher['wants'] = () => true) {
   const notified: string[] = [];
   const user: TapWatcher = {
@@ -152,7 +152,7 @@ describe('the hub of taps', () => {
     expect(second.notified).toEqual(['1 opened', '2 opened']);
   });
 
-  it('reports the queue pairs of a link before what they send', () => {
+  it('reports the queue pairs of a link before their bytes', () => {
     const { notified } = watch();
     const link = new Link(hub);
     link.tap.inbound(Uint8Array.of(1));
@@ -211,7 +211,7 @@ describe('the hub of taps', () => {
     expect(notified).toHaveLength(4);
   });
 
-  it('keeps a link whose ends met again before the earlier one was seen to close', () => {
+  it('keeps a link between the ends of an earlier one that was not yet seen to close', () => {
     const earlier = new Link(hub).established();
     new Link(hub).established();
     earlier.tap.closed(true);

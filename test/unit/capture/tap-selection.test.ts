@@ -30,7 +30,7 @@ describe('a selection of links', () => {
 });
 
 describe('a selection of packets', () => {
-  /** From and to the same UDP port. If it carries SCTP, SCTP's ports are 5000 and 7000. */
+  /** A datagram from and to the same UDP port; SCTP in it has the ports 5000 and 7000. */
   const datagram = (port: number) => {
     const udp = port.toString(16).padStart(4, '0').repeat(2);
     const ip = '45000030 00004000 40110000 7f000002 7f000003';

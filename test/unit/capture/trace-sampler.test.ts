@@ -145,7 +145,7 @@ describe('a sample', () => {
     expect([records.length, lost, world.fullTimes]).toEqual([3, 3, 1]);
   });
 
-  it('is narrowed to a device and a queue pair, with the links that it has', () => {
+  it('is narrowed to a device and a queue pair, with its links', () => {
     const world = new World();
     const { qpn } = world.rig.qp;
     world.queuePair = undefined;

@@ -66,7 +66,7 @@ describe('a measurement', () => {
     expect(summarise(faster, [69], [[100]]).met).toBe(false);
   });
 
-  it('judges an absolute value without baselines, lower being better where the row says so', () => {
+  it('judges an absolute value without baselines; lower is better if the row says so', () => {
     const idle = { ...faster, better: 'lower', target: { kind: 'value', limit: 64 } } as const;
     expect(summarise(idle, [64], [[1]]).met).toBe(true);
     expect(summarise(idle, [64.1], [[1]]).met).toBe(false);

@@ -65,7 +65,7 @@ describe('a file tree as the kernel shows it', () => {
     });
   });
 
-  it('has a siw whose GID begins with the MAC address of its interface', () => {
+  it('has a siw with a GID that begins with the MAC address of its interface', () => {
     const port = 'sys/class/infiniband/siw0/ports/1';
     put({
       'sys/class/infiniband/siw0/node_type': '4: RNIC\n',
@@ -143,7 +143,7 @@ describe('real devices', () => {
 describe('the native bridge', () => {
   const version = '1.14.44.0';
 
-  it('shows what the kernel provides', () => {
+  it('shows the devices that the library lists', () => {
     expect(judgeBridge(['siw0'], { version, seen: ['siw0'] })).toEqual({
       state: 'ok',
       text: 'libibverbs 1.14.44.0 loads, and lists siw0',

@@ -25,7 +25,7 @@ describe('colors', () => {
     expect(wantsColors(isTerminal, environment)).toBe(wanted);
   });
 
-  it('are those of the states, and of no other word', () => {
+  it('mark the words of states, and no others', () => {
     const report = {
       format: 2,
       healthy: false,
@@ -59,7 +59,7 @@ describe('checks', () => {
     expect(judgeNode('100.1.0').state).toBe('ok');
   });
 
-  it('reports Yama as the cause where it is, else seccomp', () => {
+  it('reports Yama as the cause if it is, else seccomp', () => {
     expect(judgeProcessVm(undefined, 1)).toMatchObject({ state: 'ok' });
     expect(judgeProcessVm(undefined, 1).text).toContain('clients allow it');
     expect(judgeProcessVm('EPERM', 2).fix).toContain('ptrace_scope=1');
@@ -68,7 +68,7 @@ describe('checks', () => {
     expect(judgeProcessVm('EPERM', 0).fix).toContain('SYS_PTRACE');
   });
 
-  it('requires a socket folder where no other user can replace the socket', () => {
+  it('requires a socket folder in which no other user can replace the socket', () => {
     expect(judgeSocketFolder('/d', folder(0o700, 7), 7)).toBeUndefined();
     expect(judgeSocketFolder('/d', folder(0o755, 7), 7)).toBeUndefined();
     expect(judgeSocketFolder('/d', folder(0o1777, 0), 7)).toBeUndefined();

@@ -55,7 +55,7 @@ describe('the place of a field', () => {
     expect(lineOfField(TEXT, path === '' ? [] : path.split('.'))).toBe(line);
   });
 
-  it('that is missing is that of its parent', () => {
+  it('is that of its parent if the field is missing', () => {
     expect(lineOfField(TEXT, ['a', '2', 'x'])).toBe(3);
     expect(lineOfField(TEXT, ['a', '7'])).toBe(2);
     expect(lineOfField(TEXT, ['a2', 'x', 'y'])).toBe(9);

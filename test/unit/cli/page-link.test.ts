@@ -10,7 +10,7 @@ describe('the link to the page', () => {
     expect(pageLink({ url }, undefined)).toBe(link);
   });
 
-  it('carries the token where no server or log sees it', () => {
+  it('carries the token in a part that no server or log sees', () => {
     const link = new URL(pageLink({ url: 'http://127.0.0.1:7470' }, 'a&b=c#d/e'));
     expect(link.search).toBe('');
     expect(new URLSearchParams(link.hash.slice(1)).get('token')).toBe('a&b=c#d/e');

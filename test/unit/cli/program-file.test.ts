@@ -123,7 +123,7 @@ describe('a program that the preload library cannot load into', () => {
     expect(preloadObstacle(script, SELF)).toContain('statically linked');
   });
 
-  it('is not inferred from a file that is truncated, not a program, or loops', () => {
+  it('is not a file that is truncated, no program, or a loop of interpreters', () => {
     expect(preloadObstacle(program('short', elf().subarray(0, 20)), SELF)).toBeUndefined();
     expect(preloadObstacle(program('text', 'hello\n'), SELF)).toBeUndefined();
     const path = join(folder, 'loop');

@@ -57,7 +57,7 @@ function printed(given: Partial<RunFacts>): string[] {
 }
 
 describe('the report of a run', () => {
-  it('is nothing for a program that succeeds', () => {
+  it('is empty for a program that succeeds', () => {
     expect(runReport(facts({}))).toBeUndefined();
     expect(runReport(facts({ open: { ...CLEAN, leaks: [LEAKING] } }))).toBeUndefined();
     expect(runReport(facts({ expectClean: true }))).toBeUndefined();
@@ -70,7 +70,7 @@ describe('the report of a run', () => {
     ]);
   });
 
-  it('fails for objects left open where none are expected, with pid and program', () => {
+  it('fails for objects left open if none are expected, with pid and program', () => {
     expect(printed({ expectClean: true, open: { ...CLEAN, leaks: [LEAKING] } })).toEqual([
       'iwarpd: make check: succeeded, but left objects open',
       '  objects left open:',
@@ -96,7 +96,7 @@ describe('the report of a run', () => {
     ]);
   });
 
-  it('fails for a fault that never triggered where the run must be clean, but not for chance', () => {
+  it('fails for a fault that never triggered if the run must be clean, unless by chance', () => {
     const idle = { id: 1, spec: { kind: 'corrupt-stag', nth: 3 } as const, matched: 1, fired: 0 };
     const line = 'fault 1 (corrupt-stag nth 3) never triggered, on 1 occasion';
     expect(printed({ faults: [idle] })).toEqual([]);
@@ -109,7 +109,7 @@ describe('the report of a run', () => {
     const chance = { ...idle, spec: { kind: 'drop', probability: 0.1 } as const };
     expect(printed({ expectClean: true, faults: [chance] })).toEqual([]);
     expect(printed({ expectClean: true, faults: [{ ...chance, matched: 0 }] })[0]).toBe(failure);
-    // The program's own.
+    // A fault that the program added.
     expect(printed({ expectClean: true, faults: [idle], givenFaults: 0 })).toEqual([]);
   });
 

@@ -32,7 +32,7 @@ describe('VALGRIND_OPTS', () => {
     expect(valgrindVariables('/v.supp', `${options} -q`)).toEqual(more);
   });
 
-  it('stays as it is without suppressions, or if their path has a space', () => {
+  it('stays unchanged without suppressions, or if their path has a space', () => {
     expect(valgrindVariables(undefined, '-q')).toEqual({});
     expect(valgrindVariables('/a folder/v.supp', '-q')).toEqual({});
   });

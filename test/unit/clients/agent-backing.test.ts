@@ -7,7 +7,7 @@ import { MemoryAgent } from '#verbs-api/client/memory-agent';
 
 const ADDRESS = 0x7f00_0000_1000;
 
-/** The two ends of an agent connection, which carries bytes when the test says so. */
+/** The two ends of an agent connection, which carries bytes when the test requests it. */
 class Rig {
   readonly memory: Uint8Array;
   readonly channel: AgentChannel;
@@ -51,7 +51,7 @@ class Rig {
     for (const bytes of this.#toDaemon.splice(0)) this.channel.handleBytes(bytes);
   }
 
-  /** The client gives the memory up. */
+  /** The client deregisters the memory. */
   deregister(): void {
     this.#agent.remove(1);
   }
@@ -224,14 +224,14 @@ describe('writes through an agent', () => {
     for (; !rig.backing.congested; writes += 1) {
       rig.backing.write(writes * bytes.length, bytes, 0, bytes.length);
     }
-    // A transfer costs its bytes, and a little for itself.
+    // A transfer costs its bytes plus a small fixed amount.
     expect(writes).toBe(WRITING_MAX_BYTES / bytes.length);
     rig.exchange(writes / 2);
     expect(rig.backing.congested).toBe(true);
     expect(rig.ready).toBe(0);
     rig.exchange(1);
     expect(rig.backing.congested).toBe(false);
-    // One look for clients that stopped reading; the completions after all writes still wait.
+    // One notification for paused clients; the completions that follow all writes still wait.
     expect(rig.ready).toBe(1);
     expect(rig.backing.pendingWrites).toBeGreaterThan(0);
     rig.exchange();
@@ -310,7 +310,7 @@ describe('memory that disappears', () => {
     expect(rig.backing.prepareRead(0, 8)).toBe(false);
     rig.backing.release();
     rig.exchange();
-    // The waiter looks again, and finds the memory lost.
+    // The waiter checks again, and finds the memory lost.
     expect(rig.ready).toBe(1);
     expect(rig.channel.staged.bytes).toBe(0);
     expectLost();

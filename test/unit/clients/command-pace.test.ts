@@ -13,12 +13,12 @@ beforeEach(() => {
 });
 afterEach(() => vi.restoreAllMocks());
 
-/** The next turn of the event loop: what waits for it has had its part. */
+/** The next turn of the event loop, after the work that waits for it. */
 function turn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-/** A connection whose requests are single bytes, each of as many milliseconds. */
+/** A connection with requests of one byte, which is the time that each takes in milliseconds. */
 class Program {
   closed = false;
   readonly #name: string;
@@ -113,7 +113,7 @@ it('bytes that wait are charged to the connection until they are used', async ()
   one.send(9, 9, 1);
   expect(one.kept).toBe(2);
   await turn();
-  // A part of the bytes keeps the memory of all.
+  // A view of some bytes keeps the memory of all.
   expect(one.kept).toBe(2);
   await turn();
   expect(one.kept).toBe(0);

@@ -19,7 +19,7 @@ afterEach(() => {
   for (const close of opened.splice(0).reverse()) close();
 });
 
-/** A connected process, which is this one, as kernels without SO_PEERPIDFD (before 6.5) have it. */
+/** A connection from this process, as kernels without SO_PEERPIDFD (before 6.5) identify it. */
 async function connectedPeer(): Promise<SocketPeer> {
   const directory = temporaryFolder();
   const server = createServer({ pauseOnConnect: true });

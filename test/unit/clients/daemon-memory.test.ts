@@ -28,7 +28,7 @@ const buffer = new Uint8Array(4096);
 const address = addressOf(buffer);
 
 describe('the tier of own memory', () => {
-  it('is process_vm where the kernel allows it', () => {
+  it('is process_vm if the kernel allows it', () => {
     const memory = memoryOf();
     const { backing, reason, release } = memory.openProcess(address, 4096);
     expect(backing.tier).toBe('process_vm');

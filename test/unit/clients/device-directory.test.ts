@@ -35,7 +35,7 @@ describe('an address belongs to', () => {
   ] as const)('%s', (_name, emulated, winner) => {
     const hosted = directory([...emulated], ['10.0.0.1']);
     expect(hosted.at({ address: '10.0.0.1', port: 1 })).toBe(hosted[winner]);
-    // However it is written.
+    // In another notation, too.
     expect(hosted.at({ address: '::ffff:10.0.0.1', port: 1 })).toBe(hosted[winner]);
   });
 
@@ -49,7 +49,7 @@ describe('an address belongs to', () => {
 });
 
 describe('a destination is reached through', () => {
-  it('the device of the source, given or of the routes', () => {
+  it('the device of the source, given or found by the routes', () => {
     const hosted = directory([{ name: 'a', addresses: ['127.0.0.3'] }], ['127.0.0.1']);
     const destination = { address: '127.0.0.9', port: 1 };
     expect(hosted.towards(destination, { address: '127.0.0.3', port: 0 })).toBe(hosted.emulated);

@@ -98,7 +98,7 @@ describe('owners of objects that have ended', () => {
     expect(turns).toBeGreaterThan(10);
   });
 
-  it('share a turn, oldest first, with what their ends take', () => {
+  it('share a turn, oldest first, with the time of their end callbacks', () => {
     const ended = new Ended();
     const ends: number[] = [];
     for (let index = 0; index < 100; index += 1) {
@@ -112,7 +112,7 @@ describe('owners of objects that have ended', () => {
     expect(ends).toEqual(Array.from({ length: 100 }, (_, index) => index));
   });
 
-  it('leave one that ends in a turn without share to the next turn', async () => {
+  it('leave an owner that ends in an exhausted turn to the next turn', async () => {
     const ended = new Ended();
     const first = ended.owner(40);
     ended.owners.add(first, () => undefined);

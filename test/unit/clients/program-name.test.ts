@@ -20,11 +20,11 @@ async function named(title: string): Promise<number> {
 }
 
 describe("a program's name", () => {
-  it('is what it calls itself', async () => {
+  it('is the name that it gives itself', async () => {
     expect(programName(await named('my-server'))).toBe('my-server');
   });
 
-  it("is its executable's where Node 24 has named its first thread", async () => {
+  it('is that of its executable if Node 24 has named its first thread', async () => {
     expect(programName(await named('MainThread'))).toBe(basename(process.execPath));
   });
 

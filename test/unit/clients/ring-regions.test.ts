@@ -69,7 +69,7 @@ describe('the rings of a client', () => {
     regions.close();
   });
 
-  it('begin with zeros where an earlier one or the client has written', () => {
+  it('begin with zeros, even in memory that an earlier one or the client has written', () => {
     const first = made(regions, 256);
     made(regions, 64);
     first.view.fill(7);
@@ -111,7 +111,7 @@ describe('the rings of a client', () => {
     regions.close();
   });
 
-  it('need memory of their own when they are long, or when there are too many files', () => {
+  it('need separate memory when they are long, or when there are too many files', () => {
     expect(regions.create(4 * MIB + 1)).toBeUndefined();
     expect(regions.count).toBe(0);
     const rings: (SharedAllocation | undefined)[] = [];
@@ -124,7 +124,7 @@ describe('the rings of a client', () => {
     expect(regions.count).toBe(0);
   });
 
-  it('give their pages back once more than 1 MiB is unused, but for those of neighbours', () => {
+  it('give their pages back once more than 1 MiB is unused, except those of neighbours', () => {
     const rings = Array.from({ length: 600 }, () => made(regions, 4 * KIB));
     for (const { view } of rings) view.fill(1);
     const tokens = [...new Set(rings.map(({ mapping }) => mapping.token))];

@@ -11,7 +11,7 @@ const TERMS = {
   code: 'ENOMEM',
 } as const;
 
-/** Takes all that the user may have, one by one; the refusal. */
+/** Takes all that the user may have, one by one; returns the refusal. */
 function takeAll(limit: SharedLimit, user: number): VerbsError {
   for (;;) {
     try {
@@ -24,7 +24,7 @@ function takeAll(limit: SharedLimit, user: number): VerbsError {
 }
 
 describe('a limit of the whole daemon', () => {
-  it('belongs to the owner alone if there is no other user', () => {
+  it('belongs only to the owner if there is no other user', () => {
     const limit = new SharedLimit(100, TERMS);
     const refusal = takeAll(limit, OWNER);
     expect(limit.heldBy(OWNER)).toBe(100);
@@ -35,7 +35,7 @@ describe('a limit of the whole daemon', () => {
     });
   });
 
-  it('gives another user half of what the owner’s reserve leaves', () => {
+  it('gives another user half of the resources outside the owner’s reserve', () => {
     const limit = new SharedLimit(100, TERMS);
     const refusal = takeAll(limit, EVE);
     expect(limit.heldBy(EVE)).toBe(37);

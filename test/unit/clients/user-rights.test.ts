@@ -78,7 +78,7 @@ describe.runIf(low > 0)('a port that is not for every user', () => {
     client.close();
   });
 
-  it.runIf(mayBindLow).each(PLACES)("is its owner's, who may have it: %s", (_, address, space) => {
+  it.runIf(mayBindLow).each(PLACES)('is granted to an entitled owner: %s', (_, address, space) => {
     rig = rigOf(SELF.uid);
     const id = rig.create(1n, rig.file, space);
     rig.must(cm.bind(id, address, low));

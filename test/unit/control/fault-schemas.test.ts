@@ -21,7 +21,7 @@ async function add(spec: object): Promise<unknown> {
   return await executeOperation(new FixedTarget(), 'addFault', spec as { kind: FaultKind }, OWNER);
 }
 
-/** The least that a kind needs. */
+/** The fields that a kind requires. */
 function least(kind: FaultKind): Record<string, unknown> {
   const { needs } = faultKind(kind);
   const fields = kind === 'mpa-depths' ? (['ird'] as const) : needs;

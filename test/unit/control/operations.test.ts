@@ -72,7 +72,7 @@ describe('the table of operations', () => {
 describe('a read-only caller', () => {
   it.each(names)('%s: as its route says', async (name) => {
     const outcome = executeNamed(target, name, REQUESTS[name] ?? {}, GUEST);
-    // A trace is for the owner alone, as a tap is.
+    // A trace is only for the owner, like a tap.
     if (CONTROL_ROUTES[name].method === 'GET' && name !== 'recordTrace') await outcome;
     else await expect(outcome).rejects.toMatchObject({ code: 'EACCES' });
     expect(target.resets).toBe(0);

@@ -226,7 +226,7 @@ describe('over iWARP', () => {
     expect((await failed(server)).reason).toBe(
       `1 receive flushed: QP ${server.connection.qp.qpNum} went to ERR because the peer's ${finding}`,
     );
-    // The Write itself was done when it was on its way.
+    // The Write itself completed once it was sent.
     const mine = await completions(client.connection.cq, 2);
     const flushed = mine.find(({ opcode }) => opcode === WCOpcode.recv);
     expect(flushed?.reason).toContain(`; it found that the ${finding}`);

@@ -10,7 +10,7 @@ import { EmulatedDevice, nodeGuid } from '#daemon/host/emulated-device';
 const refused = expect.objectContaining({ name: 'VerbsError', code: 'EINVAL' });
 
 describe('device options', () => {
-  it('accept a name alone, and a name with addresses', () => {
+  it('accept a name without addresses, and a name with addresses', () => {
     expect(parseDevice('iwarp1')).toEqual({ name: 'iwarp1', addresses: [] });
     expect(parseDevice('a.b-c_1=127.0.0.2,FD00:0::1')).toEqual({
       name: 'a.b-c_1',
@@ -29,7 +29,7 @@ describe('device options', () => {
     'a=1.1.1.1,1.1.1.1',
   ])('refuse %j', (text) => expect(() => parseDevice(text)).toThrow(refused));
 
-  it('refuse devices that share a name, an address, or the rest of the host', () => {
+  it('refuse devices that share a name or an address, and two for every address', () => {
     const a = { name: 'a', addresses: ['127.0.0.1'] };
     expect(() => checkedDevices([a, { ...a, addresses: [] }])).toThrow(refused);
     expect(() => checkedDevices([a, { name: 'b', addresses: ['127.0.0.1'] }])).toThrow(refused);

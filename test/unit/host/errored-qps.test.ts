@@ -1,4 +1,4 @@
-/** Queue pairs in error, at which a host looks now and then. */
+/** Queue pairs in error, which a host checks now and then. */
 import { expect, it, vi } from 'vitest';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { QPAttribute } from '#contract/verbs/qp-attributes';
@@ -33,7 +33,7 @@ function looks(count: number): number {
   return length;
 }
 
-it('are not looked for once there are none', () => {
+it('are not checked for once there are none', () => {
   expect(looks(0)).toBe(1);
 });
 

@@ -22,7 +22,7 @@ describe('work in slices', () => {
     await all;
   });
 
-  it('needs no other turn for little, and rejects with what a step throws', async () => {
+  it('needs no other turn for little work, and rejects with the error of a step', async () => {
     const later: (() => void)[] = [];
     const soon = (run: () => void): void => void later.push(run);
     expect(inSlices([1, 2], 2, soon, () => undefined)).toBeUndefined();

@@ -28,7 +28,7 @@ async function serve(routes: () => Promise<readonly HttpRoute[]>, token?: string
 
 afterEach(() => server?.close());
 
-it('wait for them, and they are loaded once', async () => {
+it('early requests wait for the routes, which are loaded once', async () => {
   let loads = 0;
   let finish = (_routes: readonly HttpRoute[]): void => undefined;
   const url = await serve(() => {
@@ -46,13 +46,13 @@ it('wait for them, and they are loaded once', async () => {
   expect(loads).toBe(1);
 });
 
-it('fail with status 500 if the routes cannot be loaded, which the log explains', async () => {
+it('early requests fail with status 500 if the routes cannot be loaded, which the log explains', async () => {
   const url = await serve(() => Promise.reject(new Error('no such file')));
   expect((await fetch(`${url}/hello`)).status).toBe(500);
   expect(noted).toEqual(['Error: no such file']);
 });
 
-it('need the token', async () => {
+it('early requests need the token', async () => {
   const url = await serve(async () => [HELLO], 'abcdefghijklmnopqrstuvwxyz');
   expect((await fetch(`${url}/hello`)).status).toBe(401);
 });

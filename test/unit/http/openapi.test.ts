@@ -68,7 +68,7 @@ describe('the OpenAPI description', () => {
     expect(reply).toMatchObject({ type: 'array', items: { properties: { qpNum: {} } } });
   });
 
-  it('puts words of a path and fields of a body where they belong', () => {
+  it('puts words of a path and fields of a body into their places', () => {
     const described = openApi(
       [
         {

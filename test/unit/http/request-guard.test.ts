@@ -79,7 +79,7 @@ describe('Origin', () => {
   });
 
   it.each(['http://evil.example', 'http://127.0.0.1:2', 'http://127.0.0.1', 'null', '', 'file://'])(
-    '%j is another',
+    '%j is another origin',
     (origin) => {
       expect(judge(OPEN, { host: '127.0.0.1:1', origin })).toBe('403 header Origin');
     },
@@ -94,7 +94,7 @@ describe('Sec-Fetch-Site', () => {
     expect(judge(OPEN, { host, 'sec-fetch-site': 'none' })).toBe('allowed');
   });
 
-  it.each(['cross-site', 'same-site'])('refuses what a %s page loads', (site) => {
+  it.each(['cross-site', 'same-site'])('refuses resources that a %s page loads', (site) => {
     const refused = '403 header Sec-Fetch-Site';
     expect(judge(OPEN, { host, 'sec-fetch-site': site, 'sec-fetch-mode': 'no-cors' })).toBe(
       refused,

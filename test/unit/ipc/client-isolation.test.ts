@@ -97,7 +97,7 @@ describe('two clients of one host', () => {
       () => stranger.execute('queryQP', { qp }),
       () => stranger.execute('cmDisconnect', { id }),
       () => stranger.execute('cmDestroyId', { id }),
-      // The CQ of another client, for a QP of one's own.
+      // The CQ of another client, for a QP in the client's own PD.
       () =>
         stranger.execute('createQP', {
           pd: own.pd,

@@ -245,7 +245,7 @@ describe('quotas', () => {
 });
 
 describe('regions', () => {
-  it('get the address of their buffer, of their own, or of the process', async () => {
+  it('get the address of their buffer, the requested one, or that of the process', async () => {
     const { context } = await client.execute('openDevice', { name: undefined });
     const { pd } = await client.execute('allocPD', { context });
     const { buffer } = await client.execute('allocBuffer', { lengthBytes: 10_000 });

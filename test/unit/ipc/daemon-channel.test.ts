@@ -25,7 +25,7 @@ import { descriptorOf, sendDescriptor } from '#native-bridge/libc/unix-socket';
 import { temporaryFolder } from '#test/support/temporary-folder';
 import { DaemonChannel } from '#verbs-api/client/daemon-channel';
 
-/** A daemon whose every answer the test decides. */
+/** A daemon with answers that the test decides. */
 class FakeDaemon {
   readonly directory = temporaryFolder();
   readonly path = join(this.directory, 's');
@@ -234,7 +234,7 @@ describe('rings in memory that several objects share', () => {
     daemon.shared.release();
   });
 
-  it('ENOMEM when the file is shorter than the daemon says, and again when asked again', async () => {
+  it('ENOMEM when the file is shorter than the daemon says, and again at the next attempt', async () => {
     daemon.shared = SharedMemory.create('iwarpd', 4096);
     const channel = await connected();
     const mapping = { token, lengthBytes: 640, within };

@@ -33,7 +33,7 @@ describe('options of a daemon', () => {
     });
   });
 
-  it('a device of SCTP keeps whose SCTP it is', () => {
+  it('a device of SCTP keeps its choice of an SCTP implementation', () => {
     const device = { name: 'a', addresses: ['127.0.0.2'], lowerLayer: 'sctp' } as const;
     for (const sctpTransport of ['kernel', 'kernel-udp'] as const) {
       const { devices } = parseDaemonConfig({ devices: [{ ...device, sctpTransport }] }, {});

@@ -1,4 +1,4 @@
-/** The connections of clients and watchers that arrive before what serves them is loaded. */
+/** Connections of clients and watchers that arrive before the code that serves them is loaded. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import {
   emitHello,
@@ -61,14 +61,14 @@ it('a watcher is served, too', async () => {
   client.close();
 });
 
-it('many at once are all served', async () => {
+it('many clients at once are all served', async () => {
   const clients = [1, 2, 3, 4].map(() => new ShimClient(rig.socketPath));
   for (const client of clients) greetAndAsk(client, Role.control, ['listDevices', {}]);
   for (const client of clients) expect(await welcomed(client)).toBe(0);
   for (const client of clients) client.close();
 });
 
-it('one that has gone meanwhile harms no other', async () => {
+it('a client that has gone meanwhile harms no other', async () => {
   const gone = new ShimClient(rig.socketPath);
   greetAndAsk(gone, Role.control, ['listDevices', {}]);
   gone.close();

@@ -110,7 +110,7 @@ describe('values', () => {
     }
   });
 
-  it('what has no long list is one part', () => {
+  it('a value without a long list is one part', () => {
     for (const [value, hex] of EXAMPLES) {
       expect(partsOf(value).map(hexOf)).toEqual([`${'00'.repeat(12)}${hex}`]);
     }

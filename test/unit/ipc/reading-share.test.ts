@@ -22,7 +22,7 @@ function turn(): Promise<void> {
   return new Promise((resolve) => setImmediate(resolve));
 }
 
-/** A user's connections to the daemon, whose other ends are here. */
+/** A user's connections to the daemon, with both ends in this process. */
 class User {
   readonly ends: (number | undefined)[] = [];
   readonly connections: ProgramConnection[] = [];
@@ -67,7 +67,7 @@ class User {
     }
   }
 
-  /** Waits until the daemon has seen `count`; the most that it saw in one turn. */
+  /** Waits until the daemon has seen `count`; returns the most that it saw in one turn. */
   async mostInTurn(count: number): Promise<number> {
     await until(`${count} inputs and ends`, () => this.seen >= count);
     expect(this.seen).toBe(count);

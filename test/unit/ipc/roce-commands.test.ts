@@ -118,7 +118,7 @@ describe('a queue pair in multicast groups', () => {
   });
 });
 
-/** Calls until no more is given; how often it was. */
+/** Calls until refused; returns the number of calls that succeeded. */
 function takeAll(call: () => unknown): number {
   for (let count = 0; ; count += 1) {
     try {
@@ -137,7 +137,7 @@ describe('a client that exhausts its limits', () => {
     const { context } = greedy.execute('openDevice', { name: undefined });
     const pd = openPD(greedy);
     expect(takeAll(() => greedy.execute('createAH', { pd, attributes }))).toBe(objects.ah);
-    // All but the first join one group, and 256 each.
+    // Queue pairs that join one group up to its limit, and 256 groups each.
     const qps: number[] = [];
     const { cq } = greedy.execute('createCQ', { context, cqe: 16, channel: undefined });
     const made = { pd, sendCQ: cq, recvCQ: cq, srq: undefined, capabilities, sqSigAll: false };

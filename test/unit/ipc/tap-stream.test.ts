@@ -112,7 +112,7 @@ describe('a watcher’s stream', () => {
     [{ links: [{ ...ends('127.0.0.2', 5000), ...far('127.0.0.3', 7000) }] }, true],
     [{ links: [{ ...ends('127.0.0.3', 7000), ...far('127.0.0.2', 5000) }] }, true],
     [{ links: [{ ...ends('127.0.0.2', 5001), ...far('127.0.0.3', 7000) }] }, false],
-  ])('selects what the filter names: %j', (filter, wanted) => {
+  ])('selects the links that the filter names: %j', (filter, wanted) => {
     expect(stream(filter).tap.wants(ENDS, {})).toBe(wanted);
   });
 

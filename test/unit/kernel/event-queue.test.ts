@@ -131,7 +131,7 @@ class Shown {
     this.events.attach(this.path);
   }
 
-  /** The preload library takes bytes: one, and with the last record all others. */
+  /** The preload library takes one byte, and all others with the last record. */
   #takeBytes(isLast: boolean): void {
     const more = Atomics.load(this.words, 1);
     const taken = isLast ? more : Math.min(more, 1);
@@ -194,7 +194,7 @@ describe('records that the program sees', () => {
     expect([shown.readable, shown.take(), shown.readable]).toEqual([true, 7, false]);
   });
 
-  it('agree with a plain queue, whatever happens in which order', () => {
+  it('agree with a plain queue in any order of operations', () => {
     const operation = fc.oneof(
       { weight: 6, arbitrary: fc.record({ push: fc.integer({ min: 0, max: 2 }) }) },
       { weight: 1, arbitrary: fc.record({ burst: fc.integer({ min: 200, max: 400 }) }) },

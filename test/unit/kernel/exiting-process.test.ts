@@ -5,7 +5,7 @@ import { afterAll, beforeAll, expect, it } from 'vitest';
 import { isExiting } from '#daemon/kernel/kernel-client';
 import { until } from '#test/support/patience';
 
-/** Ends as a shell with a living child, which nothing reaps. */
+/** A shell that becomes another program, which never reaps the shell's child. */
 const parent = spawn('sh', ['-c', 'cat <&3 & echo $!; exec cat'], {
   stdio: ['pipe', 'pipe', 'inherit', 'pipe'],
 });

@@ -1,4 +1,4 @@
-/** The connection that arrives before what serves programs is loaded. */
+/** A connection that arrives before the code that serves programs is loaded. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import {
   emitHello,
@@ -32,7 +32,7 @@ async function welcomed(client: ShimClient): Promise<number> {
   return parseWelcome({ type: FrameType.welcome, id: 0, payload }).errno;
 }
 
-it('is served like the others, and what followed its greeting is kept', async () => {
+it('the first program is served like the others, and the bytes after its greeting are kept', async () => {
   const client = new ShimClient(rig.socketPath);
   client.send(emitHello(Role.uverbs, FIRST_DEVICE));
   client.ask(ShimOp.write, { payload: commands.getContext() });
@@ -41,7 +41,7 @@ it('is served like the others, and what followed its greeting is kept', async ()
   client.close();
 });
 
-it('may end meanwhile; the next is served', async () => {
+it('the first program may end meanwhile; the next is served', async () => {
   const gone = new ShimClient(rig.socketPath);
   gone.send(emitHello(Role.uverbs, FIRST_DEVICE));
   gone.close();
@@ -50,13 +50,13 @@ it('may end meanwhile; the next is served', async () => {
   next.close();
 });
 
-it('is refused for its own mistakes: EACCES for an invalid event queue', async () => {
+it('the first program is refused for its own mistakes: EACCES for an invalid event queue', async () => {
   const client = await ShimClient.open(rig.socketPath, Role.event, bytesOf('aa*16'));
   expect(client.welcome.errno).toBe(ERRNO.EACCES.number);
   await client.closed();
 });
 
-it('is cut off when it floods instead of waiting for the welcome', async () => {
+it('the first program is cut off when it floods instead of waiting for the welcome', async () => {
   const client = new ShimClient(rig.socketPath);
   client.send(emitHello(Role.uverbs, FIRST_DEVICE));
   client.send(new Uint8Array(64 * 1024));

@@ -99,7 +99,7 @@ describe('opening', () => {
 });
 
 describe('connections of one file', () => {
-  it('share its objects, which live as long as any of them', async () => {
+  it('share its objects, which live until the last of them closes', async () => {
     const { file } = await device();
     const child = await open(Role.uverbs, file.welcome.token);
     expect(child.welcome).toMatchObject({ errno: 0, text: String(file.number) });
@@ -204,7 +204,7 @@ describe('event descriptors', () => {
   });
 });
 
-describe('a connection that comes over another one', () => {
+describe('a connection that is passed over another one', () => {
   async function paired(over: ShimClient, role: Role, token?: Uint8Array): Promise<ShimClient> {
     const { status, descriptor } = await over.call(ShimOp.connect);
     expect(status).toBe(0);

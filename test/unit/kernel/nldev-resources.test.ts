@@ -1,4 +1,4 @@
-/** The objects of devices in netlink: what `rdma resource` asks for, byte for byte. */
+/** The objects of devices in netlink: the replies to `rdma resource`, byte for byte. */
 import { constants } from 'node:os';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { kernelDevices } from '#daemon/kernel/nldev/devices';
@@ -38,7 +38,7 @@ function viewOf(device: ResourceView['device']): ResourceView {
   return { device, resources: rig.server.resources(device.index), ids: listed, showsKeys };
 }
 
-/** A request of the kind that iproute2 sends, to the first device unless said. */
+/** A request as iproute2 sends it, by default to the first device. */
 function ask(command: number, flags: number, attributes = '', index = 0): Uint8Array {
   const body = bytesOf(`0800 0100 ${le(index)} ${attributes}`);
   const head = le(16 + body.length) + le(0x1400 + command, 2) + le(flags, 2) + le(7) + le(9);
@@ -144,7 +144,7 @@ describe('objects', () => {
     expect(pairs).toEqual(expect.arrayContaining([datagrams, connected]));
   });
 
-  it('look at the queue pairs of a shared receive queue only, in order', () => {
+  it('list only the queue pairs of a shared receive queue, in order', () => {
     const { shared } = withObjects();
     const create = plain(32, 40, `${RSP} ${le(1, 8)} ${le(0)} ${le(4)} ${le(1)} ${le(0)}`);
     for (let count = 0; count < 9; count += 1) rig.create(create);
@@ -220,7 +220,7 @@ describe('objects', () => {
     expect(shown()).toEqual([1, 2]);
   });
 
-  it('come in parts if there are many, in datagrams of a page, each part after the last', () => {
+  it('are sent in parts if there are many, in datagrams of a page, each part after the last', () => {
     const count = 3000;
     for (let made = 0; made < count; made += 1) rig.must(commands.allocPD());
     const seen: (number | undefined)[] = [];
@@ -243,7 +243,7 @@ describe('objects', () => {
     expect(seen).toEqual(Array.from({ length: count - 1 }, (_, index) => index));
   });
 
-  it('cost a part its own rows, however many there are', () => {
+  it('cost a part only its own rows, however many there are', () => {
     rig.create(commands.allocPD());
     rig.create(commands.createCQ(0x11n, 20));
     const count = 60;

@@ -105,9 +105,9 @@ describe('GET_CHARDEV', () => {
 
   it.each<[string, string, number]>([
     ['no type', `0800 0100 ${le(0)}`, -22],
-    ['a type that is not there', `0800 4500 69626300`, -19],
+    ['an unknown type', `0800 4500 69626300`, -19],
     ['no device', TYPE.uverbs, -22],
-    ['a device that is not there', `0800 0100 ${le(1)} ${TYPE.uverbs}`, -22],
+    ['a missing device', `0800 0100 ${le(1)} ${TYPE.uverbs}`, -22],
   ])('fails with %s', (_, attributes, errno) => {
     const [answer = ''] = answers(message(0x140f, 1, attributes));
     expect(answer.slice(8, 16)).toBe('02000000');

@@ -13,7 +13,7 @@ const MAPS = `1000-3000 r--p 00000000 08:01 12 /bin/program
 7f0000000000-7f0000001000 rw-s 00000000 00:01 99 /memfd:x (deleted)
 `;
 
-/** Many mappings below them. */
+/** Many mappings at lower addresses. */
 const LOW = Array.from(
   { length: 4_000 },
   (_, index) => `0-${index % 2} rw-p 00000000 00:00 0\n`,

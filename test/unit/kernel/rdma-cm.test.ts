@@ -52,7 +52,7 @@ function dialed(uid: bigint, port: number, file?: CmFile): number {
 describe('the header of a command', () => {
   it.each<[string, Uint8Array, number]>([
     ['shorter than a header', Uint8Array.of(0, 0, 0, 0), E.EINVAL],
-    ['longer than what was written', cmWrite(10, 0, le(0)).fill(5, 4, 5), E.EINVAL],
+    ['longer than the written bytes', cmWrite(10, 0, le(0)).fill(5, 4, 5), E.EINVAL],
     ['a command that is not implemented', cmWrite(13, 0, le(0)), E.ENOSYS],
     ['a command that does not exist', cmWrite(25, 0, le(0)), E.EINVAL],
     ['a command with too few fields', cmWrite(7, 0, le(0)), E.EINVAL],
@@ -211,7 +211,7 @@ describe('addresses', () => {
     rig.must(cm.bind(rig.create(2n), second, port));
   });
 
-  it('are shared by ids with REUSEADDR until one listens, and one that is alone listens', () => {
+  it('are shared by ids with REUSEADDR until one listens, and the last one left may listen', () => {
     const port = rig.freePort();
     const [first, second] = [rig.create(1n), rig.create(1n)];
     for (const id of [first, second]) rig.must(cm.setOption(id, 0, 1, '01000000'));
@@ -601,7 +601,7 @@ describe('an event that the program writes', () => {
     expect(rig.must(cm.destroyId(id)).getUint32(0, true)).toBe(3);
   });
 
-  it('wakes the program, and goes with its id', () => {
+  it('wakes the program, and is removed with its id', () => {
     const bytes: number[] = [];
     rig.file.ownQueue.attach({ write: (more) => bytes.push(...more), close: () => undefined });
     const id = rig.create(7n);
@@ -694,7 +694,7 @@ describe('other commands', () => {
     ['AFONLY', 0, 2, '01000000', 0],
     ['ACK_TIMEOUT', 0, 3, '0e', 0],
     ['a value of another size', 0, 1, '01', E.EINVAL],
-    ['an option that is not there', 0, 4, '01', E.ENOSYS],
+    ['an unknown option', 0, 4, '01', E.ENOSYS],
     ['an option of InfiniBand', 1, 1, '01', E.ENOSYS],
   ])('accept option %s', (_, level, name, value, status) => {
     expect(rig.write(cm.setOption(rig.create(1n), level, name, value))).toBe(status);

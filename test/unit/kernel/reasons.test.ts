@@ -21,7 +21,7 @@ function refusal(fields: Partial<Refusal> = {}): Refusal {
   };
 }
 
-describe('sentences for programs of C', () => {
+describe('sentences for C programs', () => {
   it.each([
     ['needs accessFlags, pkeyIndex', 'needs qp_access_flags, pkey_index in attr_mask'],
     ['sgidIndex 7 is an empty entry', 'sgid_index 7 is an empty entry'],

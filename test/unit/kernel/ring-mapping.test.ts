@@ -42,7 +42,7 @@ describe('numbers of objects', () => {
 });
 
 describe('the file of rings', () => {
-  it('holds each ring at its offset, none where siw’s provider sees an error', () => {
+  it('holds each ring at its offset, never one that siw’s provider treats as an error', () => {
     const keys = Array.from({ length: 3 }, () => {
       return rig.must(commands.createCQ(0n, 1)).getUint32(16, true);
     });
@@ -62,13 +62,13 @@ describe('the file of rings', () => {
     const { length } = Array.from({ length: 1000 }, () => many.create(commands.createCQ(0n, 1)));
     expect(mappings()).toBeLessThan(length / 50);
     many.server.assertDeepInvariants();
-    // None is cleared with another one of its part.
+    // A ring is not cleared with another one in the same part.
     const last = many.file.table.ofKind('cq').at(-1)?.ring.view;
     last?.fill(0xee);
     for (let handle = 0; handle < length - 1; handle += 1) many.must(commands.destroyCQ(handle));
     expect(last?.every((byte) => byte === 0xee)).toBe(true);
     many.must(commands.destroyCQ(length - 1));
-    // One stays for the next rings.
+    // One mapping stays for the next rings.
     expect([mappings(), last?.every((byte) => byte === 0)]).toEqual([1, true]);
     await many.close();
     expect(mappings()).toBe(0);
@@ -109,7 +109,7 @@ describe('the file of rings', () => {
     mapped.release();
   });
 
-  it('keeps what is in the rings when the program is cut off', () => {
+  it('keeps the contents of the rings when the program is cut off', () => {
     rig.must(commands.createCQ(0n, 5));
     const mapped = rig.map(RINGS.first, 8 * 32 + 8);
     mapped.view.fill(0xee);

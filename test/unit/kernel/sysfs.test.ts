@@ -53,7 +53,7 @@ describe('the address shown for a device', () => {
 });
 
 describe('the tree', () => {
-  it('contains what rdma-core reads', () => {
+  it('contains the files that rdma-core reads', () => {
     const files = sysfsFiles([device()], HOST);
     const port = 'class/infiniband/rnic0/ports/1';
     expect(files.get(`${port}/gids/0`)).toBe('0000:0000:0000:0000:0000:ffff:0a00:020f');

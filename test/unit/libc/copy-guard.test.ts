@@ -6,7 +6,7 @@ const module = fileURLToPath(
   new URL('../../../dist/native-bridge/libc/copy-guard.js', import.meta.url),
 );
 
-/** A process that has its copies guarded, and ends this long afterwards. */
+/** Runs a process that guards its copies, and exits after this time. */
 function endAfter(milliseconds: number): Promise<{ status: number | null; said: string }> {
   const program = `
     const { copyGuard } = await import(${JSON.stringify(module)});

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { interfaceWith } from '#native-bridge/libc/interface-address';
 import { networkNamespace } from '#test/support/network-namespace';
 
-/** In a network namespace of our own; undefined where that is not permitted. */
+/** Runs a command in a new network namespace; undefined if not permitted. */
 const apart = networkNamespace('ip', 'link');
 
 const MODULE = new URL('../../../dist/native-bridge/libc/interface-address.js', import.meta.url);

@@ -68,8 +68,8 @@ function lives(peer: SocketPeer): boolean {
 }
 
 describe.each([
-  ['as the socket has it', true],
-  ['as it was when the connection came', false],
+  ['as the socket reports it', true],
+  ['as found when the connection arrived', false],
 ])('the process of a connection, %s', (_how, asksSocket) => {
   function peerOf(socket: Socket): SocketPeer {
     const peer = new SocketPeer(() => descriptorOf(socket), asksSocket);

@@ -3,12 +3,12 @@ import { describe, expect, it } from 'vitest';
 import { routeMtu } from '#native-bridge/libc/route-mtu';
 import { networkNamespace } from '#test/support/network-namespace';
 
-/** In a network namespace of our own; undefined where that is not permitted. */
+/** Runs a command in a new network namespace; undefined if not permitted. */
 const apart = networkNamespace('ip', 'link');
 
 const MODULE = new URL('../../../dist/native-bridge/libc/route-mtu.js', import.meta.url);
 
-/** Of the addresses on `lo` each is reached from other hosts by `near`, as routers have it. */
+/** Other hosts reach the addresses on `lo` through `near`, as on a router. */
 const SCRIPT = `
   set -e
   ip link set lo up

@@ -156,7 +156,7 @@ describe('shared memory', () => {
     expect(most).toBeLessThan(2.5 * CHURNED);
   });
 
-  it('unmaps what was collected some in each turn, however much that is', async () => {
+  it('unmaps collected memory in parts, one in each turn, however much there is', async () => {
     setFlagsFromString('--expose-gc');
     const collect: () => void = runInNewContext('gc');
     const before = SharedMemory.mappings;

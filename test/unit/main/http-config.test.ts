@@ -54,7 +54,7 @@ describe('the option http', () => {
   );
 
   it.each(['127.0.0.1', '127.9.9.9', '::1', '::ffff:127.0.0.1'])(
-    'needs no token on %s on request, whatever the environment has',
+    'needs no token on %s on request, whatever the environment contains',
     (address) => {
       const environment = { IWARPD_HTTP_TOKEN: TOKEN };
       expect(parsed({ address, noToken: true }, environment)?.token).toEqual({ kind: 'none' });

@@ -76,7 +76,7 @@ describe('the table of limits', () => {
     expect(PAGE).toContain('A quarter of each limit is reserved');
   });
 
-  it('states how many mappings are for those that wait for the collector', () => {
+  it('states how many mappings may wait for the garbage collector', () => {
     expect(PAGE).toContain('A third of\nthe limit, at most 16,384,');
     expect([900, 3_000_000].map(uncollectedMappings)).toEqual([300, 16_384]);
   });

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { logText } from '#daemon/main/log-text';
 
-/** A quarter past nine in the evening, where the test runs. */
+/** A quarter past nine in the evening, in the time zone of the test. */
 const TIME = new Date(2024, 4, 6, 21, 15, 3, 42).getTime();
 
 function textOf(record: Record<string, unknown>): string {

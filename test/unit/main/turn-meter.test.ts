@@ -1,4 +1,4 @@
-/** The meter of turns, on a clock of its own. */
+/** The meter of turns, on a separate clock. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { noteShortWork, noteWork, workListeners } from '#daemon/host/turn-note';
 import { TurnMeter } from '#daemon/main/turn-meter';
@@ -7,7 +7,7 @@ let nowMs = 0;
 let due: { readonly atMs: number; readonly run: () => void } | undefined;
 let meter: TurnMeter;
 
-/** Time passes: a turn of the loop that takes so long, or the loop asleep. Then timers fire. */
+/** Advances time, in a long turn of the loop or asleep; then timers fire. */
 function pass(ms: number): void {
   nowMs += ms;
   const timer = due;
@@ -55,7 +55,7 @@ describe('the meter of turns', () => {
     noteShortWork();
     expect(due?.atMs).toBe(1010);
     pass(10);
-    // There was work; whether there is more, the next look shows.
+    // There was work; the next check shows whether there is more.
     expect(due).toBeDefined();
     pass(10);
     expect(due).toBeUndefined();

@@ -262,7 +262,7 @@ describe('listening on a native device', () => {
     await expect(id.accept({ qp: await newQP() })).rejects.toMatchObject({ code: 'ECONNRESET' });
   });
 
-  it('rejects requests whose device is not served, or whose listener left', async () => {
+  it('rejects requests for a device that is not served, or for a listener that left', async () => {
     const { listener } = await requested();
     const [listenId] = rig.channel.ids;
     if (listenId === undefined) throw new Error('no listener');

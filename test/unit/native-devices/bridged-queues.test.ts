@@ -55,7 +55,7 @@ async function connected(more: Parameters<typeof queuePair>[0] = {}) {
 
 async function connect(qp: QP): Promise<ConnectionId> {
   const id = await rig.provider.createId();
-  // Bound first, since this machine routes 127.0.0.0/8 as it likes.
+  // Bound first, since the machine may route 127.0.0.0/8 by another source.
   await id.bindAddr({ address: '127.0.0.2', port: 0 });
   const resolving = id.resolveAddr({ address: '127.0.0.2', port: 9 });
   const lower = rig.channel.ids.at(-1);
@@ -291,7 +291,7 @@ describe('receives of a native device', () => {
 });
 
 describe('the end of a native queue pair', () => {
-  it('flushes what the device and the rings hold, in order', async () => {
+  it('flushes the work in the device and in the rings, in order', async () => {
     const { qp, lower } = await connected();
     lower.sendRoom = 1;
     qp.postSend([send(1), send(2, 0), send(3)]);

@@ -4,7 +4,7 @@ import { expect, it } from 'vitest';
 import { kernelHasVerbs } from '#daemon/native/kernel-rdma';
 import { temporaryFolder } from '#test/support/temporary-folder';
 
-it('the kernel has verbs devices where rdma-core looks for them', () => {
+it('the kernel has its verbs devices in the folder that rdma-core reads', () => {
   const sysfs = temporaryFolder();
   expect(kernelHasVerbs({ SYSFS_PATH: sysfs })).toBe(false);
   mkdirSync(join(sysfs, 'class/infiniband_verbs'), { recursive: true });

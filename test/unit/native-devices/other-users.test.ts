@@ -82,7 +82,7 @@ describe('a native device whose node another user may not open', () => {
     expect(rig.channel.ids).toEqual([]);
   });
 
-  it('is still for the user of the daemon and for root', () => {
+  it('stays available to the user of the daemon and to root', () => {
     for (const uid of [OWN_UID, 0]) {
       const client = clientOf(uid, nodeGid);
       expect(devicesOf(client)).toEqual(['emu0', 'nat0']);

@@ -1,4 +1,4 @@
-/** Ids of native devices whose rdma_cm does what the test says. */
+/** Ids of native devices over an rdma_cm that the test controls. */
 import { beforeEach, expect, it } from 'vitest';
 import { CMEventType, QPState } from '#contract/verbs/enums';
 import type { Provider } from '#contract/verbs/provider';
@@ -58,7 +58,7 @@ function happen(id: RdmaConnectionId, ...types: CMEventType[]): void {
   }
 }
 
-it('does not connect an id whose device left with the answer to its route', async () => {
+it('does not connect an id if its device is removed as its route is resolved', async () => {
   const id = makeId();
   const resolved = id.resolveAddr(PEER);
   happen(id, CMEventType.addrResolved);

@@ -248,7 +248,7 @@ describe('one work request', () => {
     expect([...copyOut(Number(element?.addr), 3)]).toEqual([1, 2, 3]);
   });
 
-  it('has an empty element where libsiw requires one for an empty receive', () => {
+  it('has an empty element for an empty receive, as libsiw requires', () => {
     const library = provider(1);
     const siw = { ...limits, traits: traitsOf(SIW_VENDOR_ID) };
     postReceives([{ sgList: [] }], siw, library.receive, QUEUE);

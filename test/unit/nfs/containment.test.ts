@@ -12,8 +12,6 @@ import { afterEach, beforeEach, describe, expect, it, onTestFinished } from 'vit
 import { NfsRig, name, WAYS } from '#test/support/nfs-rig';
 import { MountStatus, Nfs3Status } from '#verbs-api/nfs/nfs3/constants';
 
-// Thousands of files take a while on a busy disk.
-
 let rig: NfsRig;
 let root: Uint8Array;
 

@@ -6,8 +6,6 @@ import { NFS3 } from '#verbs-api/nfs/nfs3/nfs3-program';
 import { cookieOf } from '#verbs-api/nfs/server/directory-listing';
 import { XdrWriter } from '#verbs-api/rpcrdma/core/xdr-writer';
 
-// Thousands of files take a while on a busy disk.
-
 const VERIFIER = new Uint8Array(8);
 let rig: NfsRig;
 let root: Uint8Array;

@@ -70,7 +70,7 @@ describe.each(places.flatMap((place) => [[place, false] as const, [place, true] 
   },
 );
 
-it('reads at once what the system has just written, if the file system can report that', () => {
+it('reads at once bytes that the system has just written, if the file system can report that', () => {
   const folder = mkdtempSync(join(tmpdir(), 'iwarpd-bytes-'));
   const file = join(folder, 'file');
   writeFileSync(file, 'what is here');

@@ -52,7 +52,7 @@ describe.each(WAYS)('with system calls made %s', (_way, calls) => {
   }
 
   describe('attributes', () => {
-    it('returns what the system reports', async () => {
+    it('returns the attributes that the system reports', async () => {
       writeFileSync(rig.file('a'), 'twelve bytes');
       chmodSync(rig.file('a'), 0o4751);
       const stats = lstatSync(rig.file('a'), { bigint: true });

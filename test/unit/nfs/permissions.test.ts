@@ -86,7 +86,7 @@ describe('ACCESS', () => {
     expect(granted(superuser, other, file(0o700))).toBe(0);
   });
 
-  it('grants the owner, on a server run by the owner, what the server can open in any case', () => {
+  it('grants the owner, on a server run by the owner, the files that the server can open in any case', () => {
     expect(granted(superuser, owner, file(0))).toBe(Access3.read | Access3.modify | Access3.extend);
   });
 

@@ -1,4 +1,4 @@
-/** Directories of a file system that takes its time, on an export whose other files are quick. */
+/** Directories of a slow file system, on an export with otherwise fast files. */
 import { mkdirSync, mkdtempSync, readlinkSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
@@ -15,7 +15,7 @@ import { SLICE_STEPS } from '#verbs-api/nfs/server/slices';
 
 const VERIFIER = new Uint8Array(8);
 
-/** Directories whose name starts with `slow`, and files named `slow`, wait until the test says so. */
+/** Directories named `slow…`, and files named `slow`, wait until the test releases them. */
 class SlowFiles implements DirectoryFiles {
   readonly waiting: (() => void)[] = [];
 
@@ -171,7 +171,7 @@ describe('a directory of 200,000 names', () => {
     expect(cookies[2]).toBe(least);
   });
 
-  it('is read in slices where it is in memory', async () => {
+  it('is read in slices if it is in memory', async () => {
     const folder = mkdtempSync('/dev/shm/iwarpd-names-');
     const count = 5 * SLICE_STEPS + 1;
     for (let at = 0; at < count; at += 1) writeFileSync(join(folder, `${at}`), '');

@@ -1,4 +1,4 @@
-/** Names and attributes on a file system that takes its time, on an export that is quick elsewhere. */
+/** Names and attributes on a slow file system, on an export that is fast elsewhere. */
 import { existsSync, mkdirSync, readdirSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { NfsRig, name } from '#test/support/nfs-rig';
@@ -78,7 +78,7 @@ async function begun(count: number): Promise<void> {
   await expect.poll(() => slow.waiting.length).toBe(count);
 }
 
-/** Each call, and the system call of it that is slow. */
+/** Each call, and which of its system calls is slow. */
 const CALLS: Record<string, { slow: string; run: () => Promise<{ status: number }> }> = {
   LOOKUP: { slow: 'lstat', run: () => rig.call('lookup', place('slow-file')) },
   CREATE: { slow: 'open', run: () => rig.call('create', made('slow-new')) },
@@ -177,7 +177,7 @@ describe('a slow file system', () => {
     expect((await moved).status).toBe(Nfs3Status.ok);
     slow.resume();
     expect((await looking).status).toBe(Nfs3Status.ok);
-    // Its descriptor is closed for another: it is found again by name.
+    // Its descriptor was closed to make room for another, so it is found again by name.
     mkdirSync(rig.file('other'));
     expect((await rig.call('getattr', await rig.handle('other'))).status).toBe(Nfs3Status.ok);
     expect((await rig.call('getattr', handle)).status).toBe(Nfs3Status.ok);

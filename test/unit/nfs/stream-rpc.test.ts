@@ -1,4 +1,4 @@
-/** RPC on a TCP stream: record marking, and the client against servers good and bad. */
+/** RPC on a TCP stream: record marking, and the client against correct and faulty servers. */
 import { once } from 'node:events';
 import { createServer, type Socket } from 'node:net';
 import fc from 'fast-check';

@@ -6,7 +6,7 @@ import { faultFields, faultOf, faultText, KIND_GROUPS } from '#daemon/page/fault
 const KINDS = Object.keys(FAULT_KINDS) as FaultKind[];
 const ALWAYS = { name: 'always', value: '', seed: '' };
 
-/** Something that each field can be. */
+/** A valid answer for each field. */
 const ANSWERS: Readonly<Record<string, string>> = {
   device: 'left',
   qp: '5',
@@ -37,12 +37,12 @@ describe('the form for faults', () => {
     expect(faultSpec.safeParse(spec).error?.issues ?? []).toEqual([]);
   });
 
-  it.each(KINDS)('requires of %s what the daemon requires', (kind) => {
+  it.each(KINDS)('requires for %s the fields that the daemon requires', (kind) => {
     const needed = faultFields(kind, []).filter(({ required }) => required);
     const answers = Object.fromEntries(
       needed.map(({ name, choices }) => [name, ANSWERS[name] ?? choices?.[0] ?? '']),
     );
-    // Of two depths either will do, which no single field can say.
+    // Either of two depths suffices, which no single field can express.
     if (kind === 'mpa-depths') answers['ird'] = '1';
     expect(faultSpec.safeParse(faultOf(kind, answers, ALWAYS)).success).toBe(true);
     for (const { name } of needed) {

@@ -96,7 +96,7 @@ describe('the time line', () => {
     expect(wire.map(({ label }) => label)).toEqual(['→Write', '', '', '→Write']);
   });
 
-  it('names RoCE packets by what they carry, and marks a NAK', () => {
+  it('names RoCE packets by their contents, and marks a NAK', () => {
     const records = [
       wqe(1, 'SEND', '0x1'),
       packet(1, 2, 'RC SEND First'),

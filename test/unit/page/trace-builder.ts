@@ -3,7 +3,7 @@ import type { TraceRecord } from '#contract/protocol/trace-sample';
 
 let clock = 1_795_283_465_000_000;
 
-/** Microseconds pass. */
+/** Advances the time of the next record. */
 export function pass(micros: number): void {
   clock += micros;
 }
@@ -13,7 +13,7 @@ export function wqe(qpn: number, opcode: string, wrId: string): TraceRecord {
   return record('wqe', { qpn, opcode, wrId, text: `WQE ${opcode} wr_id ${wrId}` });
 }
 
-/** Its completion. */
+/** The completion of such a request. */
 export function cqe(
   qpn: number,
   opcode: string,
@@ -49,7 +49,7 @@ export function packet(
   });
 }
 
-/** A record of the watched end's `kind`, with these fields. */
+/** A record of this kind, 5 µs after the last one, with these fields. */
 export function record(
   kind: TraceRecord['kind'],
   fields: Omit<TraceRecord, 'kind' | 'micros'>,

@@ -1,4 +1,4 @@
-/** The numbers and layouts that the C sources of the preload library have in common with the daemon. */
+/** The numbers and layouts that the C sources of the preload library share with the daemon. */
 import { readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
@@ -78,7 +78,7 @@ function expectMembers(
   }
 }
 
-/** The fields of `struct` that `table` has: at least one, and all but headers and what is unused. */
+/** The fields of `struct` that `table` has: at least one, and all but headers and unused fields. */
 function expectFields(struct: CStruct, table: Readonly<Record<string, number>>): void {
   const known = new Map(Object.entries(table).map(([name, value]) => [plain(name), value]));
   const unused = new Set(['header', 'response', 'reserved', 'limits', 'pad', 'place', 'places']);
@@ -221,7 +221,7 @@ describe('responses, as the preload library reads them', () => {
   });
 });
 
-describe('what the preload library and the daemon exchange', () => {
+describe('the protocol of the preload library and the daemon', () => {
   const token = new Uint8Array(TOKEN_BYTES).fill(9);
 
   it('starts with the same greeting', () => {

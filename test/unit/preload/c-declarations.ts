@@ -1,4 +1,4 @@
-/** Constants and structs of C, read from its text as far as the preload library declares them. */
+/** Parses C constants and structs, in the forms that the preload library uses. */
 
 /** A struct of C: the offset and the size of each field, and the size of all, in bytes. */
 export interface CStruct {

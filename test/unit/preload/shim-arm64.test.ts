@@ -1,8 +1,9 @@
 /**
- * The shim of an arm64 machine, played by qemu's emulation of its processor on the system calls of
- * this one. Left out is what that cannot do for any program: execute arm64 programs from an
- * arm64 program ("executed"), `vfork`, fork while threads run ("unwatched", "forked-while-busy"), and fail messages of
- * which one piece cannot be read ("bad-addresses", "bad-netlink"); and measurements.
+ * The shim of an arm64 machine, run by qemu's emulation of its processor on the system calls of
+ * this one. Omitted are measurements, and scenarios that the emulation cannot run for any program:
+ * to execute arm64 programs from an arm64 program ("executed"), `vfork`, to fork while threads run
+ * ("unwatched", "forked-while-busy"), and to fail messages of which one piece cannot be read
+ * ("bad-addresses", "bad-netlink").
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { FakeDaemon } from '#test/support/fake-daemon';

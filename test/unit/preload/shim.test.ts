@@ -101,10 +101,10 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       ['share their queue with duplicates', 'duplicates'],
       ['work with edge-triggered epoll', 'epolled'],
       ['fail with EMFILE in a program that has no descriptor left', 'crowded'],
-      ['lose what the daemon removes', 'purged'],
+      ['lose the records that the daemon removes', 'purged'],
       ['return EINTR, or restart, as read does', 'signals'],
-      ['leave commands alone when signals come', 'signals-in-commands'],
-      ['let a waiting thread be cancelled, and are none the worse', 'cancelled'],
+      ['do not interrupt commands when signals arrive', 'signals-in-commands'],
+      ['let a waiting thread be cancelled, and stay intact', 'cancelled'],
       ['serve several readers, each record once', 'several-readers'],
       ['let other threads use rdma_cm while one waits for an event', 'cm-events'],
       ['let a thread be cancelled that waits for an event', 'cm-cancelled'],
@@ -143,7 +143,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       ['reach the file from a grandchild', 'grandchildren'],
       ['keep the file open for a grandchild that has not used it yet', 'outlived'],
       ['fork while other threads talk to the daemon', 'forked-while-busy'],
-      ['refuse a forked child what it writes to an inherited rdma_cm', 'forked-manager'],
+      ['refuse the writes of a forked child to an inherited rdma_cm', 'forked-manager'],
       ['keep their send queues from a forked child, and refuse its doorbells', 'inherited'],
       ["keep their descriptors whatever vfork's child closes", 'vforked'],
       ['keep their connection from a child that was made past fork', 'cloned'],
@@ -179,7 +179,7 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
 
     it('names the versions once and steps aside if the daemon speaks another one', async () => {
       daemon.version = IPC_VERSION + 1;
-      // It writes to a terminal or a pipe only; a child of Node has sockets.
+      // The shim writes only to a terminal or a pipe; a child of Node has sockets.
       const words = ['-c', '"$0" absent 2>&1 | cat', rig.probe('discovery-probe')];
       const variables = { IWARPD_SOCKET: daemon.socketPath, SYSFS_PATH: daemon.sysfsPath };
       expect(await rig.run('/bin/sh', words, variables)).toEqual({

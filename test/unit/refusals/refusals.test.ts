@@ -72,7 +72,7 @@ describe('the refusals of a daemon', () => {
     expect(all.list({ after: 2 }, 1000).lost).toBe(1);
   });
 
-  it('forget the user whose last refusal is oldest, when there are too many', () => {
+  it('forget the user with the oldest last refusal, when there are too many', () => {
     for (let uid = 0; uid < REFUSED_USERS_MAX; uid += 1) all.record(report({ uid }));
     all.record(report({ uid: 0, sentence: 'again' }));
     all.record(report({ uid: 9999 }));

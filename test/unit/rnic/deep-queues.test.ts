@@ -1,4 +1,4 @@
-/** Queues that a client makes as deep as it may: one call handles a share of them. */
+/** Queues that a client makes as deep as possible: one call handles a share of them. */
 import { describe, expect, it } from 'vitest';
 import { AsyncEventType, QPState, QPType, WCStatus } from '#contract/verbs/enums';
 import type { NicEffect } from '#daemon/rnic/effect';
@@ -20,7 +20,7 @@ const flushed = WCStatus.wrFlushErr;
 
 const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
 
-/** A queue pair whose client marks elements as posted by the index alone. */
+/** A queue pair whose client marks elements as posted only by the index. */
 class DeepRig extends ProgramRig {
   readonly cq: CQ;
   readonly qp: QP;
@@ -138,7 +138,7 @@ describe('a deep queue pair in error', () => {
     rig.nic.assertDeepInvariants();
   });
 
-  it('counts at once what a full completion queue loses, and reports one loss of each queue', () => {
+  it('counts at once the completions that a full queue loses, and reports one loss of each queue', () => {
     const rig = new DeepRig(15);
     rig.post(rig.sends, DEPTH);
     rig.post(rig.receives, DEPTH);
@@ -157,7 +157,7 @@ describe('a deep queue pair in error', () => {
     expect(rig.completions.outcome()).toEqual([[7, flushed]]);
   });
 
-  it('is one of a few whose later receives are flushed in one turn', () => {
+  it('is one of the few with later receives flushed in one turn', () => {
     const rig = new DeepRig(8 * DEPTH);
     const others = Array.from({ length: 5 }, () => rig.another());
     for (const { qp, rings } of others) {
@@ -172,7 +172,7 @@ describe('a deep queue pair in error', () => {
     expect(rig.completions.outcome()).toHaveLength(1000);
   });
 
-  it('does the same with flags', () => {
+  it('does the same in rings with flags', () => {
     const rig = new NicRig({ sqCount: 4096, cqe: 8192 });
     for (let wrId = 0; wrId < 4096; wrId += 1) rig.sends.post({ opcode: 1, wrId });
     rig.qp.modify(ERR, 0);

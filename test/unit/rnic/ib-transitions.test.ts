@@ -60,7 +60,7 @@ describe('attributes of a transition', () => {
     ['UD to RTS', ud, RTR, RTS, 0x10001, curState | qkey],
   ];
 
-  it.each(MAY)('%s: what is required, what may be added', (_, type, from, to, mask, may) => {
+  it.each(MAY)('%s: required and optional bits', (_, type, from, to, mask, may) => {
     expect(required(type, from, to, mask)).toBe(mask);
     expect(optional(type, from, to, mask)).toBe(may);
   });
@@ -76,7 +76,7 @@ describe('attributes of a transition', () => {
     ['UD in SQD', ud, SQD, pkeyIndex | qkey],
   ];
 
-  it.each(STAYS)('%s: what may change, with and without the state', (_, type, state, may) => {
+  it.each(STAYS)('%s: optional bits, with and without the state', (_, type, state, may) => {
     expect(optional(type, state, state, A.state)).toBe(may);
     expect(optional(type, state, state, 0) & ~A.state).toBe(may);
   });

@@ -182,7 +182,7 @@ describe('a send queue with indices', () => {
     expect(rig.sends.consumer).toBeLessThanOrEqual(7);
   });
 
-  it('in ERR flushes what is posted, in RESET forgets it', () => {
+  it('in ERR flushes posted work, in RESET forgets it', () => {
     rig.wire.budget = 0;
     rig.post(Op.send, {}, 1);
     rig.post(Op.read, {}, 2);
@@ -295,7 +295,7 @@ describe('a work request', () => {
     ['a key that may not be invalidated', Op.localInv, { 20: 0x7777 }, WCStatus.locQpOpErr],
     ['a window that is none', Op.bind, { 44: 0x7777 }, WCStatus.mwBindErr],
   ] as const)(
-    'with %s fails alone, as an error that says nothing else',
+    'with %s fails, and its completion has only its number and status',
     (_, op, fields, status) => {
       const rig = new IndexedRig();
       rig.post(op, fields);
@@ -531,7 +531,7 @@ describe('arming a queue with indices', () => {
     // The last one was written while the request was on its way.
     rig.recvCQ.arm(false, 2);
     expect(fired()).toBe(1);
-    // "Solicited" leaves a request for any that waits as it is.
+    // Arming for solicited completions does not change a pending request for any completion.
     rig.recvCQ.arm(false, 3);
     rig.recvCQ.arm(true, 3);
     receive();

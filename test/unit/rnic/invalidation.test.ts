@@ -23,7 +23,7 @@ function invalidate(stag: number): AccessRefusal {
   return rig.receive([1], { invalidates: true, invalidateStag: stag });
 }
 
-/** Binds a window through the rig's QP; the completion's status. */
+/** Binds a window through the rig's QP; returns the completion's status. */
 function bind(
   mw: MW,
   fields: { key?: number; access?: number; lkey?: number; offset?: number; length?: number } = {},
@@ -232,7 +232,7 @@ describe('memory windows', () => {
       AccessRefusal.stagNotAssociated,
     );
     expect(rig.memory[0]).toBe(1);
-    // Of several streams in the domain, its own may still invalidate it.
+    // Only a window of one stream can be invalidated while the domain has several streams.
     expect(invalidate(whole.rkey)).toBe(AccessRefusal.cannotInvalidate);
     expect(invalidate(single.rkey)).toBe(AccessRefusal.none);
   });
@@ -283,7 +283,7 @@ describe('memory windows', () => {
     ['local rights', () => ({ access: Access.localWrite })],
     ['unknown rights', () => ({ access: 0x8000_0000 })],
     [
-      'remote write where the owner may only read',
+      'remote write if the owner may only read',
       (rig) => ({ lkey: rig.register(rig.pd, { access: Access.mwBind }).lkey }),
     ],
     ['no bytes for a type 2 window', () => ({ length: 0 }), MWType.type2],
@@ -298,7 +298,7 @@ describe('memory windows', () => {
     });
   }
 
-  it('a QP cannot bind or free what belongs to another domain [SEC-6.1.1-02]', () => {
+  it('a QP cannot bind or free objects of another domain [SEC-6.1.1-02]', () => {
     const mw = rig.nic.allocMW(rig.nic.allocPD(), MWType.type1);
     expect(bind(mw)).toBe(CQEStatus.mwBindErr);
   });

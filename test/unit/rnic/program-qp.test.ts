@@ -54,7 +54,7 @@ describe('a queue pair that its program connects', () => {
     expect(qp.queryPath()).toMatchObject({ maxRdAtomic: 8, maxDestRdAtomic: 8 });
   });
 
-  it('starts at RTS what was posted before', () => {
+  it('starts earlier posts at RTS', () => {
     const qp = bringTo(rig.createQP(QPType.rc), RTR);
     post(qp, rig, [1, 2]);
     expect(rig.wire.sent).toEqual([]);
@@ -93,7 +93,7 @@ describe('a queue pair that its program connects', () => {
     expect(rig.asyncEvents()).toEqual([AsyncEventType.sqDrained]);
   });
 
-  it('in ERR flushes sends, then receives, and what is posted later; it has no wire', () => {
+  it('in ERR flushes sends, then receives, and later posts; it has no wire', () => {
     const cq = rig.nic.createCQ({ cqe: 64, ring: (n) => new Uint8Array(n), tag: 0 });
     const qp = bringTo(rig.createQP(QPType.rc, { sendCQ: cq, recvCQ: cq }), RTS);
     rig.wire.budget = 0;

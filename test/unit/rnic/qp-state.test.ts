@@ -54,7 +54,7 @@ describe('the table of states', () => {
   });
 
   for (const [from, name] of Object.entries(QPState).map(([key, value]) => [value, key] as const)) {
-    it(`allows from ${name} what the verbs allow and nothing else`, () => {
+    it(`allows from ${name} the steps of the verbs and no others`, () => {
       for (const to of STATES) {
         const { qp } = inState(from);
         if (ALLOWED[from].includes(to)) {
@@ -78,7 +78,7 @@ describe('connecting', () => {
         rig.qp.attach(stream);
         expect(() => rig.qp.attach(stream)).toThrow(failure('EISCONN'));
       } else {
-        // Of these, ERR alone is reached without a connection.
+        // Of these, only ERR is reached without a connection.
         const code = state === QPState.ERR ? 'EINVAL' : 'EISCONN';
         expect(() => rig.qp.attach(stream)).toThrow(failure(code));
       }
@@ -275,7 +275,7 @@ describe('SQD', () => {
     expect(rig.asyncEvents()).toEqual([]);
   });
 
-  it('sends what was posted, then closes and flushes later work [DDP-6.2.1-02]', () => {
+  it('sends posted work, then closes and flushes later work [DDP-6.2.1-02]', () => {
     rig.stream.budget = 0;
     rig.send({ opcode: SQOpcode.read, wrId: 1, sges: [rig.piece(0, 8)] });
     rig.send({ opcode: SQOpcode.send, wrId: 2 });

@@ -104,7 +104,7 @@ describe('completions after slow writes', () => {
 });
 
 describe('data that did not reach its memory', () => {
-  /** Reads into the slow memory, whose response has arrived. */
+  /** Reads into the slow memory, up to the arrival of the response. */
   function readInto(wrId: number, flags?: number): void {
     rig.send({
       opcode: SQOpcode.read,
@@ -131,7 +131,7 @@ describe('data that did not reach its memory', () => {
     expect(rig.nic.counters).toMatchObject({ completions: 3, failures: 1, flushes: 2 });
   });
 
-  it('fails an unsignalled Read that brought it, not what waited for the Read', () => {
+  it('fails an unsignalled Read that brought it, not the work that waited for the Read', () => {
     readInto(1, 0);
     rig.send({ opcode: SQOpcode.send, wrId: 2 });
     expectOutcome(rig.sendCompletions);
@@ -147,7 +147,7 @@ describe('data that did not reach its memory', () => {
     expectOutcome(rig.sendCompletions, [1, CQEStatus.locProtErr]);
   });
 
-  it('completes no unsignalled work whose data arrived, or whose QP is destroyed', () => {
+  it('completes no unsignalled work if its data arrived or its QP is destroyed', () => {
     readInto(1, 0);
     readInto(2, 0);
     rig.send({ opcode: SQOpcode.send, wrId: 3 });

@@ -66,7 +66,7 @@ describe('a read list', () => {
 });
 
 describe('arguments in read chunks', () => {
-  /** A count word at 96, then what follows the item. */
+  /** A count word at 96, then the bytes after the item. */
   function decode(count: number, moved: Uint8Array, rest = ''): { item: Uint8Array; end: number } {
     const stream = bytesOf(`${count.toString(16).padStart(8, '0')} ${rest}`);
     const source = new ReadChunkSource([{ position: 100, bytes: moved }]);

@@ -82,7 +82,7 @@ describe('a description', () => {
     expect(taken(pair, bytesOf('00000009 00000000'))).toEqual({ first: 9, second: false });
   });
 
-  it('reads what it has written', () => {
+  it('reads its own output', () => {
     fc.assert(
       fc.property(arbitrary, (value) => {
         const back = taken(everything, written(everything, value));

@@ -20,7 +20,7 @@ describe('message copies', () => {
     }
   });
 
-  it('of small messages share a block, long ones have memory of their own', () => {
+  it('of small messages share a block, long ones have separate memory', () => {
     const copies = new MessageCopies();
     const small = copies.copy(new Uint8Array(100));
     expect(copies.copy(new Uint8Array(100)).buffer).toBe(small.buffer);

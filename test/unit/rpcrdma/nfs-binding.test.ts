@@ -40,7 +40,7 @@ function call(
   });
 }
 
-/** Hands a call to `service` by way of a responder, and gives the status of the reply. */
+/** Passes a call to `service` through a responder; returns the status of the reply. */
 async function statusOf(
   service: RpcService,
   rig: ResponderRig,
@@ -86,7 +86,7 @@ describe('the binding of NFS', () => {
     return call(1, 7, (writer) => NFS3.procedures.write.args.encode(writer, args as WriteArgs));
   }
 
-  it('gives GARBAGE_ARGS for a name in a chunk, and looks up none [NFSR-5667.4-04, RPCR2-6.1-01]', async () => {
+  it('returns GARBAGE_ARGS for a name in a chunk, and looks up none [NFSR-5667.4-04, RPCR2-6.1-01]', async () => {
     const rig = new ResponderRig();
     const payload = call(1, 3, (writer) => {
       writer.opaque(HANDLE);

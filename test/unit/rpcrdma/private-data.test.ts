@@ -43,7 +43,7 @@ describe('private data', () => {
     for (const before of [0, 1, 4, 7, 100]) {
       expect(parsePrivateData(bytesOf(`f6*${before} ${BYTES} 00*3`))).toEqual(TERMS);
     }
-    // Cut by a byte; of versions that mean something else.
+    // Cut by a byte; of other versions.
     for (const other of [BYTES.slice(0, -3), 'f6ab0e18 02 01 03 03', 'f6ab0e18 00 01 03 03']) {
       expect(parsePrivateData(bytesOf(other))).toEqual(DEFAULT_TERMS);
     }
@@ -54,13 +54,13 @@ describe('private data', () => {
     expect(parsePrivateData(new Uint8Array(0))).toEqual(defaults);
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 200 }), (bytes) => {
-        // Four bytes out of 2^32 are not met by chance.
+        // Random bytes do not contain the four-byte identifier.
         expect(parsePrivateData(bytes)).toEqual(defaults);
       }),
     );
   });
 
-  it('comes back', () => {
+  it('survives encoding and decoding', () => {
     const size = fc.nat(255).map((units) => (units + 1) * 1024);
     const terms = fc.record({
       remoteInvalidation: fc.boolean(),

@@ -132,7 +132,7 @@ describe('credits', () => {
     expect(rig.requester.inFlight).toBe(4);
   });
 
-  it('of a message that need not be a reply are ignored [RPCB-4.1-02]', () => {
+  it('in a message that may not be a reply are ignored [RPCB-4.1-02]', () => {
     for (let xid = 1; xid <= 20; xid++) rig.call(xid);
     rig.handle(shortReply(1, 4));
     rig.handle(messageBytes({ type: 'msg', xid: 2, credits: 1, ...NO_LISTS }, callPayload(2)));
@@ -200,7 +200,7 @@ describe('how a call travels', () => {
     expect(header.replyChunk?.map((s) => s.lengthBytes)).toEqual([3000]);
   });
 
-  it('never with an item that is not eligible as a chunk of its own [RPCR2-3.4.2-01]', () => {
+  it('never with an item that is not eligible as a separate chunk [RPCR2-3.4.2-01]', () => {
     rig.call(1, { payload: callPayload(1, (writer) => writer.opaque(BULK)) });
     const { type, readList } = messageHeader(rig.last);
     expect(type).toBe('nomsg');
@@ -214,7 +214,7 @@ describe('how a call travels', () => {
     }
   });
 
-  it('with a reply chunk exactly where the largest reply does not fit inline [RPCR2-4.3.3-01]', () => {
+  it('with a reply chunk if, and only if, the largest reply does not fit inline [RPCR2-4.3.3-01]', () => {
     for (const replyMaxBytes of [24, 992, 996, 1000, 5000]) {
       const rig = new RequesterRig();
       rig.call(1, { replyMaxBytes });

@@ -31,7 +31,7 @@ function callWith(xid: number, lists: Partial<ChunkLists>, payload = callPayload
   return messageBytes({ type: 'msg', xid, credits: 8, ...NO_LISTS, ...lists }, payload);
 }
 
-/** Registers memory and gives it as segments of these lengths. */
+/** Registers memory and returns it as segments of these lengths. */
 function chunkIn(memory: FakeMemory, ...lengths: readonly number[]) {
   const bytes = new Uint8Array(lengths.reduce((sum, length) => sum + length, 0));
   const { handle, offset } = memory.register(bytes);
@@ -91,7 +91,7 @@ describe('a call', () => {
     expect(rig.released).toHaveLength(1);
   });
 
-  it('has its receive posted again before its reply goes [RPCR-3.3-01, RPCR-3.3-07, RPCR2-3.3.1-03, RPCR-6-01]', () => {
+  it('has its receive posted again before its reply is sent [RPCR-3.3-01, RPCR-3.3-07, RPCR2-3.3.1-03, RPCR-6-01]', () => {
     const receive = rig.handle(shortCall(7));
     expect(rig.reposted).toEqual([]);
     rig.reply(rig.lastDispatched);
@@ -146,7 +146,7 @@ describe('a message that is not a call', () => {
     expect(rig.responder.counters.discarded).toBe(5);
   });
 
-  it('is answered by version and XID when its version differs [RPCR-4.2-03, RPCR-4.2-04, RPCR2-4.5-03]', () => {
+  it('gets its XID and the versions back if its version differs [RPCR-4.2-03, RPCR-4.2-04, RPCR2-4.5-03]', () => {
     for (const version of ['00000002', '00000009', '00000000', 'ffffffff']) {
       rig.handle(bytesOf(`aabbccdd ${version} 00000004 00000000 00*12`));
       expect(hexOf(rig.last.bytes)).toBe(
@@ -476,7 +476,7 @@ describe('a reply', () => {
     expect(rig.effects.at(-1)?.type).toBe('disconnect');
   });
 
-  it('is all that a responder sends: no calls of its own [RPCB-5.1-01, RPCB-6-01]', () => {
+  it('is all that a responder sends: no calls [RPCB-5.1-01, RPCB-6-01]', () => {
     for (let xid = 1; xid <= 9; xid++) {
       rig.handle(shortCall(xid));
       rig.reply(rig.lastDispatched);

@@ -72,7 +72,7 @@ describe('a service', () => {
     });
   });
 
-  /** Answers a call; gives the header of the reply and, on success, its result. */
+  /** Answers a call; returns the header of the reply and, on success, its result. */
   async function answer(
     header: Partial<CallHeader>,
     ...args: readonly number[]
@@ -159,7 +159,7 @@ describe('a service', () => {
     expect(calls[0]).toMatchObject({ xid: 5, credential: user, address: '192.0.2.1' });
   });
 
-  it('throws on what is not a whole call, and answers nothing', () => {
+  it('throws on bytes that are not a whole call, and answers nothing', () => {
     const cut = new Uint8Array([0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2]);
     for (const stream of [replyPayload(5).stream, cut]) {
       const writer = new XdrWriter();

@@ -187,7 +187,7 @@ const anyHeader: fc.Arbitrary<TransportHeader> = fc.oneof(
 );
 
 describe('any header', () => {
-  it('comes back, and has the size of the formula [RPCR-4.3-08]', () => {
+  it('survives encoding and decoding, and has the size of the formula [RPCR-4.3-08]', () => {
     fc.assert(
       fc.property(anyHeader, (header) => {
         const bytes = messageBytes(header);

@@ -149,7 +149,7 @@ describe('bulk items', () => {
     expect(writer.payload().items.map(({ at }) => at)).toEqual([4, 8]);
   });
 
-  it('of an array are the elements, whose own counts go with them [RPCR2-3.4.4.1-01]', () => {
+  it('of an array are the elements, together with their own counts [RPCR2-3.4.4.1-01]', () => {
     const writer = new XdrWriter();
     writer.bulkArray([bytes, bytes.subarray(0, 1)], (each, element) => each.opaque(element));
     const { stream, items } = writer.payload();
@@ -189,7 +189,7 @@ describe('bulk items', () => {
     expect(items).toHaveLength(1);
   });
 
-  it('go back into the stream where they belong', () => {
+  it('go back into their places in the stream', () => {
     fc.assert(
       fc.property(fc.array(fc.uint8Array({ maxLength: 20 })), (parts) => {
         const moved = new XdrWriter();

@@ -124,7 +124,7 @@ describe('DeviceProvider: memory regions', () => {
     expect(() => mr.sge(0.5)).toThrow(RangeError);
   });
 
-  it('names the argument that is outside, and what it was', async () => {
+  it('names the argument that is outside, and its value', async () => {
     const { pd } = await setUp();
     const mr = await pd.regMR(new Uint8Array(100), Access.remoteRead);
     for (const call of ['sge', 'export'] as const) {
@@ -211,7 +211,7 @@ describe('DeviceProvider: completion queues', () => {
     expect(await cq.wait()).toHaveLength(1);
   });
 
-  it('reports to its channel only what the consumer armed', async () => {
+  it('reports to its channel only the completions that the consumer armed for', async () => {
     const { device, context } = await setUp();
     const channel = await context.createCompChannel();
     const cq = await context.createCQ({ cqe: 4, channel });
@@ -369,7 +369,7 @@ describe('DeviceProvider: lost device', () => {
     await provider.close();
   });
 
-  it('closes an object whose command was outstanding when the device was lost', async () => {
+  it('closes an object with an outstanding command when the device was lost', async () => {
     const { device, qp } = await setUp();
     device.refusals.set('destroyQP', new VerbsError('EIO'));
     await qp.close();

@@ -130,7 +130,7 @@ export class FakeChannel implements CommandChannel {
     return Promise.resolve();
   }
 
-  /** The armed queue fires on every channel that is open. */
+  /** Fires the armed queue on every open channel. */
   fire(cq: number): void {
     for (const onEvent of this.#channels.values()) onEvent(cq);
   }

@@ -44,7 +44,7 @@ it('refuses to export memory without rights for peers, and names the rights', ()
   );
 });
 
-it('returns what was exported, or EINVAL, for any input', () => {
+it('returns the exported memory, or EINVAL, for any input', () => {
   fc.assert(
     fc.property(fc.bigInt(0n, 2n ** 63n), fc.nat(), fc.nat(), (address, rkey, length) => {
       const exported = remoteMemory(address, rkey, length, Access.remoteRead);

@@ -44,7 +44,7 @@ it('accept() that is cancelled as a request arrives leaves nothing of it', async
   expect(server.id.peerAddress).toEqual(client.id.localAddress);
 });
 
-/** A listener over whose requests a program loops; each request is a name. */
+/** A listener with requests that a program loops over; each request is a name. */
 class LoopedListener {
   readonly channel = new EventChannel<CMEvent>();
   /** Requests that `accept` has begun to accept, each with the function that confirms it. */

@@ -116,7 +116,7 @@ describe('records of work', () => {
     ],
     ['no body', ''],
     [
-      'a queue that there is not',
+      'an unknown queue',
       '03000000 03 00 0400 0000000000000000 0000000000000000 0000000000000000 00000000 61',
     ],
     [

@@ -86,7 +86,7 @@ describe('the ping text', () => {
     expect(pingText(buffer)).toBe('rdma-ping-2147483647: ');
   });
 
-  it('without a NUL is all of the buffer', () => {
+  it('without a NUL is the whole buffer', () => {
     expect(textSizeBytes(Uint8Array.of(65, 66))).toBe(2);
     expect(pingText(Uint8Array.of(65, 66))).toBe('AB');
     expect(textSizeBytes(Uint8Array.of(65, 0, 66))).toBe(2);

@@ -1,4 +1,4 @@
-/** A network that exists within a host: its addresses and ports, and what leads nowhere. */
+/** A network that exists within a host: its addresses and ports, and unreachable destinations. */
 import { createServer } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import type { Link } from '#daemon/host/links/link';
@@ -102,7 +102,7 @@ describe('an isolated network', () => {
     ['another address', OWN, '127.0.0.1', undefined],
     [':: alone', '::', OWN, true],
     ['another family', '0.0.0.0', 'fd77::1', undefined],
-  ])('shares a port with a listener apart: %s', (_, first, second, v6Only) => {
+  ])('shares a port between separate listeners: %s', (_, first, second, v6Only) => {
     const network = newNetwork();
     listen(network, first, 700, v6Only);
     expect(listen(network, second, 700).listens).toBe(true);

@@ -218,7 +218,7 @@ describe('a link through memory', () => {
     const [first] = await pair();
     const before = count();
     const [dialed, accepted] = await pair();
-    // The port that listens, the copy of it that the listener has, and the one of the connection.
+    // The listening port, the listener's copy of it, and the port of the connection.
     expect(count() - before).toBe(3);
     dialed.link.finish();
     accepted.link.finish();

@@ -100,7 +100,7 @@ describe('a link', () => {
     const [first] = await pair();
     const before = count();
     const more = await Promise.all([pair(), pair(), pair()]);
-    // Of each pair: a port, the copy of it that listens, and one for each link.
+    // For each pair: a port, the listening copy of it, and one for each link.
     expect(count() - before).toBe(3 * 4);
     for (const [dialed, accepted] of more) {
       dialed.link.reset();

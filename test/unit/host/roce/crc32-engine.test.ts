@@ -11,7 +11,7 @@ it('uses the CRC-32 of zlib, or the table if Node.js has none', () => {
   expect(chooseCrc32({})(bytes.subarray(4), crc32(bytes.subarray(0, 4)))).toBe(0xcbf43926);
 });
 
-it('uses another one where packets leave the host, if it is available and correct', () => {
+it('uses another one for packets that leave the host, if it is available and correct', () => {
   const other = (bytes: Uint8Array, initial?: number) => crc32(bytes, initial);
   expect(fastestCrc32(() => other)).toBe(other);
   expect(fastestCrc32(() => (bytes) => crc32(bytes))).toBe(zlibCrc32);

@@ -1,6 +1,6 @@
 /**
- * A RoCE device for every address beside one that names an address of this host: each address is one
- * device's alone, or packets to it would find the wrong one.
+ * A RoCE device for every address beside one that names an address of this host: each address
+ * belongs to one device, or packets to it would reach the wrong one.
  */
 import { describe, expect, it } from 'vitest';
 import { Access, MTU, QPState, WROpcode } from '#contract/verbs/enums';

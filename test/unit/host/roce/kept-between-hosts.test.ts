@@ -1,4 +1,4 @@
-/** Packets of another host for several queue pairs of one program, whose memory is reached by calls. */
+/** Packets of another host for queue pairs of one program, with memory accessed by system calls. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus } from '#contract/protocol/queue-layout';
 import { QPType } from '#contract/verbs/enums';
@@ -51,7 +51,7 @@ describe('packets of one batch for several queue pairs of a program', () => {
     program.close();
   });
 
-  /** A queue pair of the program, all of whose memory is mapped, or none. */
+  /** A queue pair of the program, with all of its memory mapped, or none. */
   function endOf(world: World, isMapped: boolean): RoceEnd {
     return new RoceEnd(world, 0, QPType.rc, (bytes) => {
       const address = isMapped ? Number(addressOf(bytes)) : UNMAPPED;
@@ -64,7 +64,7 @@ describe('packets of one batch for several queue pairs of a program', () => {
   }
 
   it.each([[[false, true]], [[true, false]], [[true, false, true]]])(
-    'fail for those whose memory is gone, and for no others: mapped %j',
+    'fail only for queue pairs without their memory: mapped %j',
     async (mapped) => {
       const pairs = mapped.map((isMapped) => {
         const [a, b] = [endOf(near, true), endOf(far, isMapped)];

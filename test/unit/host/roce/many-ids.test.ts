@@ -48,7 +48,7 @@ class ManyIds extends RoceWorld {
     return id;
   }
 
-  /** An end whose queue pair is in INIT, as that of a connection id is. */
+  /** An end with its queue pair in INIT, as a connection id has it. */
   initialised(): RoceEnd {
     const end = this.end(0, QPType.rc);
     end.modify(QPState.INIT, MASKS[QPType.rc][0], { accessFlags: 0 });

@@ -20,7 +20,7 @@ import { until } from '#test/support/patience';
 import { PEER } from '#test/support/program-steps';
 
 const [NEAR, FAR, STRANGER] = [ownAddress(30), ownAddress(31), ownAddress(32)];
-/** Of this process alone, as its addresses are. */
+/** A group that only this process uses, like its addresses. */
 const groupAt = (last: number): string => ownAddress(last).replace(/^127/, '239');
 const GROUP = groupAt(1);
 const GROUP_QPN = 0xffffff;
@@ -34,7 +34,7 @@ type End = ReturnType<typeof datagramEnd>;
 class World {
   readonly notes: string[] = [];
   readonly host: RnicHost;
-  /** Whose limits groups count against. */
+  /** The owner whose limits the groups count against. */
   readonly owner = {};
 
   constructor(address: string) {
@@ -206,7 +206,7 @@ describe('a multicast group of two hosts', () => {
     const end = far.end();
     far.attach(end);
     far.expectOne(end);
-    // A queue pair that is not in RTR yet, in a group of its own.
+    // A queue pair that is not in RTR yet, in a separate group.
     far.attach(far.end(QPState.RESET), groupAt(3));
     const damaged = datagramTo(GROUP, GROUP_QPN, Array(60).fill(1));
     damaged[30] = (damaged[30] ?? 0) ^ 1;
@@ -231,7 +231,7 @@ describe('a multicast group of two hosts', () => {
     expect([member, other].map((qp) => multicastGroups.groupsOf(qp))).toEqual([100, 2]);
     const looks = vi.spyOn(Set.prototype, 'delete');
     multicastGroups.forget(other);
-    // Itself out of each group, and the group out of its own.
+    // Two groups: each forgets the queue pair, and the queue pair forgets each.
     expect(looks).toHaveBeenCalledTimes(4);
     looks.mockRestore();
     expect([member, other].map((qp) => multicastGroups.groupsOf(qp))).toEqual([100, 0]);
@@ -241,7 +241,7 @@ describe('a multicast group of two hosts', () => {
 
   it('counts against the limit of a client', () => {
     const [first, second] = [far.end().qp, far.end().qp];
-    // Of a family that the device does not have: no socket receives them.
+    // Groups of a family that the device does not have, so no socket receives them.
     const group = (number: number): string => `ff15::${number.toString(16)}`;
     for (let number = 1; number <= 256; number += 1) far.attach({ qp: first }, group(number));
     expect(() => far.attach({ qp: second }, group(257))).toThrow(

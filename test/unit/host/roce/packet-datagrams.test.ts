@@ -23,7 +23,7 @@ const GROUP_QPN = 0xffffff;
 class ScriptedDatagrams implements PacketWire {
   readonly destQueue: { readonly vector: AddressVector; readonly qpn: number }[] = [];
   readonly received: { readonly packet: Packet; readonly grh: string }[] = [];
-  /** As an address handle. */
+  /** The destination, as an address handle holds it. */
   destination: { readonly vector: AddressVector; readonly dgid: Uint8Array } | undefined =
     undefined;
   readonly sendable = true;
@@ -94,7 +94,7 @@ class World {
   readonly there = portOf(mappedGid(10, 0, 0, 2), this.ports);
   readonly #rig = new ProgramRig();
 
-  /** A queue pair that is on the network, its wire, and its end of that. */
+  /** A queue pair on the network, and the scripted wire of its connection. */
   end(port: PacketPort, type: QPType = QPType.ud): { qp: QP; wire: ScriptedDatagrams } {
     const qp = bringTo(this.#rig.createQP(type), QPState.INIT);
     const wire = new ScriptedDatagrams();
@@ -199,7 +199,7 @@ describe('multicast groups', () => {
     }
     const more = mappedGid(239, 3, 0, 0);
     expect(() => groups.attach(last, more, client)).toThrow('at most 8192');
-    // Others have theirs, in the same group, too.
+    // Other clients have their own places, in the same group, too.
     const theirs = rig.createQP(QPType.ud);
     groups.attach(theirs, GROUP, other);
     groups.attach(theirs, more, other);
@@ -221,7 +221,7 @@ describe('datagrams of real queue pairs', () => {
   const SEND = 2;
   const SIGNALED = 2;
 
-  it('arrive with the GRH of their way, or not at all', () => {
+  it('arrive with the GRH of their path, or not at all', () => {
     const world = new RoceWorld();
     const [a, b] = [endOf(world, 0), endOf(world, 1)];
     const handle = a.nic.createAH(a.pd, { ...PEER, dgid: mappedGid(127, 0, 0, 3), hopLimit: 7 });

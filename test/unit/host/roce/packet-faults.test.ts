@@ -173,7 +173,7 @@ describe('a fault of packets', () => {
     world.fault({ kind: 'nak', syndrome, device: 'roce1', direction: 'in' });
     expect(world.outcome()).toBe(status);
     expect(world.ends[0].qp.state).toBe(QPState.ERR);
-    // As after a NAK that the peer deserved.
+    // As after a genuine NAK.
     expect(world.ends[1].qp.state).toBe(QPState.ERR);
     expect(world.ends[1].completions.outcome()).toEqual([[1, CQEStatus.wrFlushErr]]);
   });
@@ -223,7 +223,7 @@ describe('a fault of packets', () => {
   });
 
   it.each(['qp-fatal', 'device-fatal'] as const)(
-    '%s: leaves a queue pair in RESET alone',
+    '%s: does not affect a queue pair in RESET',
     (kind) => {
       const idle = world.end(0);
       const fault = world.fault({ kind });

@@ -1,4 +1,4 @@
-/** Packets of one host whose memory is another process's, is slow, or disappears: real queue pairs. */
+/** Packets within a host for memory that another process owns, that is slow, or that disappears. */
 import { beforeEach, describe, expect, it } from 'vitest';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { QPState, QPType } from '#contract/verbs/enums';
@@ -63,7 +63,7 @@ beforeEach(() => {
   world = new RoceWorld();
 });
 
-/** Two ends whose memory is reached by calls. */
+/** Two ends with memory accessed by system calls. */
 function calledPair(type: QPType = QPType.rc): [RoceEnd, RoceEnd, CalledBacking, CalledBacking] {
   const backings: CalledBacking[] = [];
   const make = (bytes: Uint8Array): CalledBacking => {
@@ -139,7 +139,7 @@ describe('memory that is reached by system calls', () => {
       b.receives.post(id, [b.piece(id * 100_000, length)]);
       a.send(id, (id - 1) * length, length);
     }
-    // No completion gives memory back that is still to be read.
+    // No completion releases memory that must still be read.
     const seen: number[] = [];
     from.beforeRead = () => seen.push(a.completions.poll().length);
     to.beforeWrite = () => seen.push(b.completions.poll().length);

@@ -131,7 +131,7 @@ describe('packets between two devices of a host', () => {
     expect(naks).toBeGreaterThan(1);
     expect(world.device(0).hwCounters).toMatchObject({ rcvd_rnr_err: naks, send_err: 0 });
     expect(world.device(1).hwCounters).toMatchObject({ send_rnr_err: naks, rcvd_rnr_err: 0 });
-    // A receive queue that runs dry is no error of an access.
+    // An empty receive queue is not an access error.
     const { missingReceives, accessErrors } = world.device(1).nic.counters;
     expect([missingReceives, accessErrors]).toEqual([naks, 0]);
     b.receives.post(2, [b.piece(0, 10)]);
@@ -209,7 +209,7 @@ describe('packets between two devices of a host', () => {
     expect([a.qp.state, b.qp.state]).toEqual([QPState.ERR, QPState.ERR]);
   });
 
-  it('acknowledge what was received even if the receiver is destroyed at once', () => {
+  it('acknowledge received packets even if the receiver is destroyed at once', () => {
     const [a, b] = world.pair();
     world.host.onCompletion = () => {
       world.host.onCompletion = () => {};
@@ -246,7 +246,7 @@ describe('packets between two devices of a host', () => {
     const [a, b] = [world.end(0), world.end(1)];
     const second = mappedGid(127, 0, 1, 2);
     a.connect(b, { retryCnt: 1, timeout: 10 });
-    // It takes the peer for being at its other address.
+    // It expects the peer at the peer's other address.
     b.connect(a, { ahAttr: { ...PEER, dgid: second } });
     b.receives.post(2, [b.piece(0, 10)]);
     a.send(1, 0, 10);
@@ -355,7 +355,7 @@ describe('packets between two devices of a host', () => {
       bulk.write(index, 0, 1_000_000, sink);
     }
     bulk.ring();
-    // The host has given way before all of it was sent.
+    // The host has yielded before all of it was sent.
     expect(bulk.completions.poll().length).toBeLessThan(32);
     expect(world.time.busy).toBe(true);
     target.receives.post(1, [target.piece(0, 10)]);

@@ -163,7 +163,7 @@ describe('a connection that the host moves', () => {
     expect(world.types).toEqual([CMEventType.disconnected]);
   });
 
-  it('may be destroyed by the owner that gets its end', () => {
+  it('may be destroyed by its owner at the event of its end', () => {
     for (const end of ['dialer', 'acceptor'] as const) {
       const world = new CmWorld();
       const ids = world.connected();
@@ -388,7 +388,7 @@ describe('addresses and ports', () => {
     expect(six.take(CMEventType.rejected).ib?.status).toBe(8);
   });
 
-  it('of loopback lead to a device, as they do to the machine', () => {
+  it('of loopback lead to a device, as in the kernel they lead to the machine', () => {
     world.listener('0.0.0.0');
     const id = world.cm.createId('dialer');
     world.cm.resolveAddr(id, { address: '127.0.0.1', port: AT.port }, undefined);

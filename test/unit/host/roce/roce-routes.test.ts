@@ -37,7 +37,7 @@ describe('a route', () => {
     expect(shown(found.find('10.9.9.9', '10.0.0.3'))).toBe('ENODEV');
   });
 
-  it('leaves from a device that reaches the destination, where the machine names no device', () => {
+  it('leaves from a device that reaches the destination if the machine names no device', () => {
     const found = routes([['fd00::1'], ['10.0.0.2']], '10.0.0.9');
     expect(shown(found.find('10.9.9.9', undefined))).toEqual(['roce1', '10.0.0.2', '10.9.9.9']);
     expect(shown(routes([['fd00::1']], undefined).find('10.9.9.9', undefined))).toBe('ENETUNREACH');
@@ -50,7 +50,7 @@ describe('a route', () => {
     expect(shown(found.find('::1', undefined))).toEqual(['roce0', 'fd00::1', 'fd00::1']);
   });
 
-  it('to ::1 is that of a link-local GID where no device has another IPv6 address', () => {
+  it('to ::1 uses a link-local GID if no device has another IPv6 address', () => {
     const own = 'fe80::200:0:0:0';
     const found = routes([['10.0.0.1'], ['10.0.0.2']], '10.0.0.1');
     expect(shown(found.find('::1', undefined))).toEqual(['roce0', own, own]);
@@ -58,7 +58,7 @@ describe('a route', () => {
     expect(shown(mixed.find('::1', undefined))).toEqual(['roce1', 'fd00::2', 'fd00::2']);
   });
 
-  it('to loopback is one like any other for devices with such addresses', () => {
+  it('to loopback is like any other for devices with loopback addresses', () => {
     const found = routes([['127.0.0.2'], ['127.0.0.3']], '127.0.0.1');
     expect(shown(found.find('127.0.0.4', undefined))).toEqual(['roce0', '127.0.0.2', '127.0.0.4']);
     expect(shown(found.find('127.0.0.4', '127.0.0.3'))).toEqual([

@@ -120,7 +120,7 @@ describe('the UDP link', () => {
     peer.close();
   });
 
-  it('sends packets with the ICRC of what leaves', async () => {
+  it('sends packets with the ICRC of the datagram as sent', async () => {
     const path = link.path(port, OWN, VECTOR);
     if (path === undefined) return;
     const packets = [12, 16, 28, 4096, 4124].map((length) => packetOf(length));
@@ -135,7 +135,7 @@ describe('the UDP link', () => {
       const packet = packets[index] ?? new Uint8Array(0);
       expect(from).toBe(PORT);
       expect(hexOf(bytes.subarray(0, -ICRC_BYTES))).toBe(hexOf(packet));
-      // From us to them: the other way round than `datagramOf`.
+      // From us to them, the reverse of `datagramOf`.
       const around = new Datagram();
       around.sourceGid.set(OWN);
       around.destGid.set(THEIRS);

@@ -1,4 +1,4 @@
-/** Datagrams within a host: whole, in order, and lost where there is no room. */
+/** Datagrams within a host: whole, in order, and lost if there is no room. */
 import { describe, expect, it } from 'vitest';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { type Mailbox, MemoryDatagrams } from '#daemon/host/sctp/memory-datagrams';
@@ -7,7 +7,7 @@ import { Prng } from '#test/support/prng';
 const ONE = '10.9.9.1';
 const OTHER = '10.9.9.2';
 
-/** A network whose turns the test takes. */
+/** A network whose turns the test runs. */
 function newNetwork() {
   const turns: (() => void)[] = [];
   const clock = {
@@ -83,7 +83,7 @@ describe('datagrams in memory', () => {
     expect(take(to)).toBeUndefined();
   });
 
-  it('have no receiver at a closed port, and one at most', () => {
+  it('have no receiver at a closed port, and at most one at others', () => {
     const { network, turns } = newNetwork();
     const from = network.open(ONE, 1, () => undefined);
     const to = network.open(OTHER, 2, () => expect.unreachable());

@@ -11,7 +11,7 @@ import {
 } from '#daemon/host/sctp/packet-gate';
 import { bytesOf, hexOf } from '#test/support/hex';
 
-/** From port 5000 to port 7174 with a verification tag; its checksum is not looked at. */
+/** From port 5000 to port 7174 with a verification tag; its checksum is not checked. */
 const header = (tag: string) => `1388 1c06 ${tag} 00000000`;
 const TAG = '0a0b0c0d';
 /** RFC 9260 section 3.3.2: tag, window, streams, first TSN; the indication of DDP (RFC 5043 section 5.1). */
@@ -25,7 +25,7 @@ const DATA = `${BARE_DATA} 000000`;
 
 function judge(text: string): number {
   const packet = bytesOf(text);
-  // Somewhere within a larger area, full of what a parser must not look at.
+  // Within a larger area full of bytes that a parser must not read.
   const bytes = new Uint8Array(packet.length + 64).fill(0xff);
   bytes.set(packet, 32);
   return judgePacket(bytes, 32, packet.length);
@@ -46,7 +46,7 @@ describe('received packets', () => {
     expect(judge(`${header(TAG)} 0a 00 0004`)).toBe(Verdict.pass);
   });
 
-  it('are known to ask for an association, with the adaptation indication [SCTP-5.1-01]', () => {
+  it('are recognised as requests for an association, with the adaptation indication [SCTP-5.1-01]', () => {
     expect(judge(INIT)).toBe(Verdict.init);
     const bytes = bytesOf(INIT);
     expect(initAdaptation(bytes, 0)).toBe(1);
@@ -79,7 +79,7 @@ describe('received packets', () => {
     expect(judge(text)).toBe(Verdict.malformed);
   });
 
-  it('are judged and answered without reading past their end, whatever they are', () => {
+  it('are judged and answered without reading past their end, whatever they contain', () => {
     const packet = fc.uint8Array({ minLength: PACKET_BYTES_MIN, maxLength: 200 });
     fc.assert(
       fc.property(packet, fc.constantFrom(0, 1, 2, 6, 0xc0), (random, type) => {

@@ -54,7 +54,7 @@ class StandIn implements AssociationSocket {
   close(): void {}
 }
 
-/** An end of an association between a device at 10.0.0.1 port 7 and 10.0.0.2 port 8, watched. */
+/** A watched end of an association between a device at 10.0.0.1 port 7 and 10.0.0.2 port 8. */
 class End {
   readonly socket = new StandIn();
   readonly recorded: RecordedSocket;
@@ -144,7 +144,7 @@ describe('messages that are recorded as packets', () => {
     expect(end.texts[1]).toBe(`${THERE} SCTP DATA SSN 3: session Terminate, ordered`);
   });
 
-  it('are in UDP, if the kernel has them there', () => {
+  it('are in UDP if the kernel sends them in UDP', () => {
     const end = new End({ udp: { local: 9899, remote: 4000 } });
     end.recorded.send(0, CONTROL, TERMINATE);
     expect(end.packets[0]?.subarray(20, 24)).toEqual(bytesOf('26ab 0fa0'));

@@ -69,7 +69,7 @@ describe('a recorder of SCTP packets', () => {
     expect(packet).toMatchObject({ sender: undefined, receiver: { device: 'a', qpn: 0 } });
   });
 
-  it('shows a packet between two devices once, with both, and none of other hosts', () => {
+  it('shows a packet between two devices once, with both ends, and no packets of other hosts', () => {
     const both = { '10.0.0.1': 'a', '10.0.0.2': 'b' };
     const [packet] = recorded('out', ['10.0.0.1', '10.0.0.2'], both);
     expect(packet).toMatchObject({ sender: { qpn: 77 }, receiver: { device: 'b', qpn: 0 } });

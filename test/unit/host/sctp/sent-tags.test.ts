@@ -12,7 +12,7 @@ function sent(...packets: readonly Uint8Array[]): SentTags {
 }
 
 describe('the tags of packets that were sent', () => {
-  it('are those of their association, and of INIT the one that it proposes', () => {
+  it('are those of their association; an INIT has the tag that it proposes', () => {
     const tags = sent(INIT, dataOf('0a0b0c0d'));
     expect(tags.has(dataOf('0a0b0c0d'))).toBe(true);
     expect(tags.has(dataOf('0a0b0c0d').subarray(0, 8))).toBe(true);
@@ -27,7 +27,7 @@ describe('the tags of packets that were sent', () => {
     expect(tags.has(dataOf('0a0b0c0d').subarray(0, 7))).toBe(false);
     expect(tags.has(INIT.subarray(0, 19))).toBe(false);
     expect(tags.has(new Uint8Array(20))).toBe(false);
-    // It is no INIT, and has no tag.
+    // Not an INIT, and without a tag.
     expect(tags.has(dataOf('00000000'))).toBe(false);
     expect(new SentTags().has(new Uint8Array(20))).toBe(false);
   });

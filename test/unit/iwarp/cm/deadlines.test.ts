@@ -74,7 +74,7 @@ describe('a refused dial', () => {
     expect(rig.manager.nextDeadline()).toBe(START + 5_000);
   });
 
-  it('that times out together with hundreds fails with some of them, the rest at the next looks', () => {
+  it('that times out together with hundreds fails with some of them, the rest at the next checks', () => {
     const rig = new CmRig();
     const count = 1000;
     for (let dial = 0; dial < count; dial += 1) {
@@ -180,14 +180,14 @@ describe('the port of a listener that is destroyed', () => {
     expect(other.manager.portsKeptFor()).toEqual([]);
   });
 
-  it('stays with the id that has it meanwhile', () => {
+  it('stays with the id that holds it meanwhile', () => {
     const { rig, old } = gone(KEEPER);
     const id = bound(rig, KEEPER);
     rig.manager.releasePort(old);
     expect([...rig.network.ports.keys()]).toEqual([id]);
   });
 
-  it('is released with some of hundreds that are due together, the rest at the next looks', () => {
+  it('is released with some of hundreds that are due together, the rest at the next checks', () => {
     const rig = new CmRig();
     const count = 1000;
     for (let port = 1; port <= count; port += 1) {

@@ -26,7 +26,7 @@ describe('the route to an address of a device of SCTP', () => {
     expect(find(devices, '10.0.0.2')).toEqual({ address: '10.0.0.2', device: SCTP });
   });
 
-  it('is through the device to whose address the id is bound, whatever its protocol', () => {
+  it('is through the device with the address that the id is bound to, whatever its protocol', () => {
     expect(find(devices, '127.0.0.3', '127.0.0.1')).toEqual({ address: '127.0.0.1', device: TCP });
     expect(find(devices, '127.0.0.3', '127.0.0.2')).toEqual({ address: '127.0.0.2', device: SCTP });
   });
@@ -38,7 +38,7 @@ describe('the route to an address of a device of SCTP', () => {
   });
 });
 
-describe('a connection to an address whose device speaks another protocol', () => {
+describe('a connection to an address of a device with another protocol', () => {
   it('is refused by name', () => {
     const rig = new CmRig([{ ...device('s', ['10.0.0.1']), lowerLayer: 'sctp' }]);
     const facts = rig.facts();

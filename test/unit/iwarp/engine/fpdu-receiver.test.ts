@@ -47,7 +47,7 @@ function receiverFor(vector: FpduVector): FpduReceiver {
   return vector.phase === null ? receiverOf() : receiverAt(vector.phase);
 }
 
-/** For long ones, of which a diff would be no help. */
+/** Compares long arrays, for which a diff would be no help. */
 function sameBytes(left: Uint8Array, right: Uint8Array): boolean {
   return Buffer.compare(left, right) === 0;
 }
@@ -429,7 +429,7 @@ describe('FPDU receiver', () => {
   });
 });
 
-/** An FPDU from its length field to PAD, with its CRC added by a sender-independent way. */
+/** An FPDU from its length field to PAD, with a CRC computed without the sender. */
 function streamOfRaw(covered: Uint8Array): Uint8Array {
   return concat(covered, bytesOf('c74b6748'));
 }
@@ -443,7 +443,7 @@ function plainByHand(ulpdu: Uint8Array): Uint8Array {
   return bytes;
 }
 
-/** The same with markers, one byte after the other. */
+/** An FPDU with markers, built byte by byte. */
 function markedByHand(ulpdu: Uint8Array, phase = 0): Uint8Array {
   const bytes: number[] = [];
   let header = -1;
@@ -458,7 +458,7 @@ function markedByHand(ulpdu: Uint8Array, phase = 0): Uint8Array {
   return Uint8Array.from(bytes);
 }
 
-/** Keeps views of what it is handed, as kept writes do, and checks them when the input ends. */
+/** Keeps views of received bytes, as kept writes do, and checks them when the input ends. */
 class KeepingSink implements UlpduSink {
   readonly hex: string[] = [];
   readonly #views: Uint8Array[] = [];

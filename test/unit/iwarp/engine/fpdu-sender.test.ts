@@ -109,7 +109,7 @@ describe('FPDU sender', () => {
     ulpdus.push(...Array.from({ length: 40 }, (_, i) => pattern(18 + (i % 28), i)));
     const bytes = streamOf(ulpdus, true);
     const starts = new Set<number>();
-    // Walks the FPDUs by length alone, stepping over the markers as it goes.
+    // Walks the FPDUs only by length, and steps over the markers.
     let at = 0;
     const skip = (count: number) => {
       for (let i = 0; i < count; i++, at++) if (at % 512 === 0) at += 4;
@@ -218,7 +218,7 @@ describe('FPDU sender', () => {
     sender.setSegmentBytes(24);
     for (let i = 0; i < 10; i++) post(sender, pattern(18, i));
     expect(sender.pollTransmit()?.bytes).toHaveLength(240);
-    // One longer than a segment is sent alone.
+    // An FPDU longer than a segment is sent alone.
     post(sender, pattern(18));
     post(sender, pattern(46));
     post(sender, pattern(18));

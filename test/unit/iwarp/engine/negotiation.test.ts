@@ -65,7 +65,7 @@ describe('depths, responder', () => {
       expect(reply.ird).toBe(0x3fff);
       expect(reply.rtr).toEqual(only('write'));
     }
-    // With room for a Read it is answered as ever.
+    // With room for a Read it is accepted as usual.
     const { reply } = answerRequest(word(8, 0x3fff, all), { ird: 1, ord: 4 }, options);
     expect(reply.rtr).toEqual({ send: false, write: true, read: true });
   });
@@ -75,7 +75,7 @@ describe('depths, responder', () => {
     expect(reply).toEqual(word(0, 0, only('write')));
   });
 
-  it('Request ORD 0x3fff leaves IRD as it is and is answered by 0x3fff [EMPA-9.1-13]', () => {
+  it('Request ORD 0x3fff leaves IRD unchanged and gets 0x3fff back [EMPA-9.1-13]', () => {
     const { reply, depths } = answerRequest(word(4, 0x3fff), { ird: 9, ord: 2 }, options);
     expect([reply.ird, depths.ird]).toEqual([0x3fff, 9]);
     expect([reply.ord, depths.ord]).toEqual([2, 2]);
@@ -90,7 +90,7 @@ describe('depths, responder', () => {
     expect([reply.ird, depths.ird]).toEqual([0x3fff, 0]);
   });
 
-  it('Request IRD 0x3fff leaves ORD as it is and is answered by 0x3fff [EMPA-9.1-15]', () => {
+  it('Request IRD 0x3fff leaves ORD unchanged and gets 0x3fff back [EMPA-9.1-15]', () => {
     const { reply, depths } = answerRequest(word(0x3fff, 8), { ird: 9, ord: 20 }, options);
     expect([reply.ord, depths.ord]).toEqual([0x3fff, 20]);
     expect([reply.ird, depths.ird]).toEqual([9, 9]);
@@ -129,11 +129,11 @@ describe('depths, initiator', () => {
     expect(concludeReply(request, word(16, 0x3ffe), options).error?.code).toBe(6);
   });
 
-  it('Reply IRD 0x3fff leaves ORD as it is [EMPA-9.1-14]', () => {
+  it('Reply IRD 0x3fff leaves ORD unchanged [EMPA-9.1-14]', () => {
     expect(concludeReply(request, word(0x3fff, 0), options).ord).toBe(16);
   });
 
-  it('Reply ORD 0x3fff leaves IRD as it is, without an error [EMPA-9.1-16]', () => {
+  it('Reply ORD 0x3fff leaves IRD unchanged, without an error [EMPA-9.1-16]', () => {
     const outcome = concludeReply(request, word(16, 0x3fff), options);
     expect([outcome.ird, outcome.error]).toEqual([4, undefined]);
   });
@@ -200,7 +200,7 @@ describe('RTR, initiator', () => {
     expect(concludeReply(request, word(16, 16, all), peerToPeer).rtr).toBe('send');
   });
 
-  it('chooses no Read RTR when ORD comes to 0 [EMPA-9.3-01]', () => {
+  it('chooses no Read RTR when ORD falls to 0 [EMPA-9.3-01]', () => {
     expect(concludeReply(offer, word(0, 0, all), peerToPeer).rtr).toBe('write');
     expect(concludeReply(offer, word(0, 0, only('read')), peerToPeer).error?.code).toBe(7);
   });

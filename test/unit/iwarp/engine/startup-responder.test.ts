@@ -22,7 +22,7 @@ function asked(request: string, ...setup: Parameters<typeof responder>) {
   return startup;
 }
 
-/** The Reply's bytes after its key, and whether that is all that happens. */
+/** The Reply's bytes after its key; fails if there is any other effect. */
 function replyOf(startup: ReturnType<typeof responder>): string {
   const { frame } = only(startup, 'transmit');
   expect(hexOf(frame.subarray(0, 16))).toBe(REP_KEY);

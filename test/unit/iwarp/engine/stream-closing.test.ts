@@ -54,7 +54,7 @@ describe('the beginning', () => {
     expect(stream.pollEvent()).toBe(undefined);
   });
 
-  it('the RTR precedes what the consumer posted [EMPA-9.2-10, EMPA-9.2-11, EMPA-5-02]', () => {
+  it('the RTR precedes the consumer’s posts [EMPA-9.2-10, EMPA-9.2-11, EMPA-5-02]', () => {
     for (const [kind, word, golden] of [
       ['write', '80088008', '000ec140000000000000000000000000a30572ab'],
       ['send', 'c0080008', '0012414300000000000000000000000100000000587be8c4'],
@@ -268,7 +268,7 @@ describe('a graceful end', () => {
     expect(peer.types).toEqual(['established', 'peer-closed', 'finish', 'closed']);
   });
 
-  it('waits for a peer that keeps taking what is queued', () => {
+  it('waits for a peer that keeps accepting queued output', () => {
     for (let i = 0; i < 5; i++) user.send(pattern(20_000, i));
     const fpduSize = { kind: 'large' } as const;
     const stream = streamOf({ mpaRevision: 1, fpduSize }, { highWaterBytes: 1 });
@@ -546,7 +546,7 @@ describe('a loss', () => {
     expect(peer.user.delivered).toEqual([]);
   });
 
-  it('still sends what was framed before its user aborted it [RDMAP-5.5-10]', () => {
+  it('still sends the FPDUs framed before its user aborted it [RDMAP-5.5-10]', () => {
     user.postReceive(8);
     const peer = LiteralPeer.ofInitiator({}, user);
     user.send(Uint8Array.of(1));

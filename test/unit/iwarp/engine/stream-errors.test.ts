@@ -39,7 +39,7 @@ function expectTerminate(ulpdu: string, payload: string, peer = peerWithMemory()
   return peer;
 }
 
-/** The same, where the Terminate copies the segment's length and DDP header. */
+/** As `expectTerminate`, for a Terminate that copies the segment's length and DDP header. */
 function expectCopying(control: string, ulpdu: string, peer?: LiteralPeer): void {
   expectTerminate(ulpdu, copying(control, ulpdu), peer);
 }
@@ -355,7 +355,7 @@ describe('RDMAP errors', () => {
     expectTerminate(request(3), copying('1202c000', request(3)), peer);
   });
 
-  it('a Read that fails midway reports what is left [RDMAP-4.8-11]', () => {
+  it('a Read that fails midway reports the rest [RDMAP-4.8-11]', () => {
     const user = new ModelUser();
     user.register(0x55667788, 0x1000, 0x2000);
     user.sourceFailsAt = 2048;

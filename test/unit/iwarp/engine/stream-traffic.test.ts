@@ -1,4 +1,4 @@
-/** The output of streams: two back to back, and one whose ULPDUs are read off the wire. */
+/** The output of streams: two back to back, and one with its ULPDUs read off the wire. */
 import { describe, expect, it } from 'vitest';
 import { NEVER } from '#base/time';
 import { OutboundKind } from '#daemon/rnic/wire-port';
@@ -77,7 +77,7 @@ describe('segments on the wire', () => {
     expect(bytesAt(ulpdus, 10, 14)).toEqual([...Array(3).fill('00000001'), '00000002']);
   });
 
-  it('a cut Write whose TO carries [DDP-5.2-08, DDP-4.2-02, DDP-4.2-04, RDMAP-5.1-01, DDP-5.3-03]', () => {
+  it('a cut Write with a carry in its TO [DDP-5.2-08, DDP-4.2-02, DDP-4.2-04, RDMAP-5.1-01, DDP-5.3-03]', () => {
     const ulpdus = sent((user) => user.write(pattern(300), 0x11223344, 0xfffffff0));
     expect(bytesAt(ulpdus, 0, 14)).toEqual([
       '81401122334400000000fffffff0',
@@ -227,7 +227,7 @@ describe('two streams', () => {
     expect(pair.b.user.log).toEqual(['received 8']);
   });
 
-  it('a Write goes to any TO, again and again [DDP-4.2-06, DDP-4.2-07, DDP-5.1.1-01, DDP-5.2-13, RDMAP-5.1-03]', () => {
+  it('a Write may target any TO, and the same one repeatedly [DDP-4.2-06, DDP-4.2-07, DDP-5.1.1-01, DDP-5.2-13, RDMAP-5.1-03]', () => {
     const pair = pairOf();
     const memory = pair.b.user.register(0x77, 4096, 0xffffffffffffe001n);
     for (const to of [1n, 1n, 7n, 4093n]) {
@@ -246,7 +246,7 @@ describe('two streams', () => {
     for (let i = 0; i < 8; i++) {
       pair.a.user.write(Uint8Array.of(i), 0x77, 3);
       pair.a.user.read(1, [0x77, 3], [0x99, 5 + i]);
-      // A later Write may overtake the answer: a consumer that minds waits (RFC 5040 §5.5 rule 12).
+      // A later Write may overtake the answer; a consumer can wait for it (RFC 5040 §5.5 rule 12).
       pair.run();
     }
     expect([...sink.subarray(5, 13)]).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);

@@ -39,7 +39,7 @@ describe('HoldQueue', () => {
     });
   });
 
-  it('reports how much is left of what has begun to leave', () => {
+  it('reports the bytes left of a push that has begun to leave', () => {
     queue.push(bytes(1, 2, 3, 4, 5), [], 2);
     queue.push(bytes(6, 7), [], 1);
     const left = [queue.cutBytes];
@@ -74,7 +74,7 @@ describe('HoldQueue', () => {
     expect(drain(queue, 50)).toEqual([[2]]);
   });
 
-  it('reports what it holds, and drops it', () => {
+  it('reports the bytes that it holds, and drops them', () => {
     expect(queue.withHeld(bytes(9))).toEqual(bytes(9));
     queue.push(bytes(1, 2, 3), [{ fault: fault({ kind: 'stall' }), due: NEVER }], 2);
     expect(queue.withHeld(bytes(9))).toEqual(bytes(9, 1, 2, 3));

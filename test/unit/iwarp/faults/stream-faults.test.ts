@@ -104,7 +104,7 @@ describe('an FPDU that leaves under a fault', () => {
     }
   });
 
-  it('corrupt-length: is 4 bytes shorter than it is', () => {
+  it('corrupt-length: claims to be 4 bytes shorter than it is', () => {
     const bytes = left({ kind: 'corrupt-length' }, [SEND]);
     expect((bytes[0] ?? 0) * 256 + (bytes[1] ?? 0)).toBe(SEND.length - 4);
     expect(received(bytes).error).toBe(MPA_ERRORS.crc);

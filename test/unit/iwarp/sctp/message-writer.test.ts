@@ -90,7 +90,7 @@ describe('Writes of 64 KiB, in segments of at most 65,458 bytes', () => {
   const HEADER_BYTES = 14;
   const WRITE_BYTES = 65_536;
 
-  /** Lengths of the messages, as DDP cuts Writes; `+` follows one that another follows. */
+  /** Lengths of the messages into which DDP cuts Writes; `+` marks all but the last of a poll. */
   function cut(writes: number): string[] {
     const segmentMax = segmentMaxBytes(65_476);
     const writer = writerOf({ segmentMaxBytes: segmentMax, highWaterBytes: 1 << 20 });

@@ -35,7 +35,7 @@ describe('the order of DDP-SSNs', () => {
     expect(sequencer.take(7, 16, BYTES)).toBe('repeated');
   });
 
-  it('reserves nothing for a DDP-SSN that SCTP cannot have brought [SCTP-10-04]', () => {
+  it('reserves nothing for a DDP-SSN that SCTP cannot have delivered [SCTP-10-04]', () => {
     const sequencer = new Sequencer();
     expect(sequencer.take(4096, 16, BYTES)).toBe('held');
     expect(sequencer.take(4097, 16, BYTES)).toBe('too-far');

@@ -71,7 +71,7 @@ describe('the active side', () => {
     expect(session.types).toEqual(['rejected', 'finish', 'closed']);
   });
 
-  it('reports an enhanced rejection, with or without what the peer needs [SCTPE-7-04]', () => {
+  it('reports an enhanced rejection, with or without the needs of the peer [SCTPE-7-04]', () => {
     const session = LiteralSession.connecting();
     session.control('0000 0007 00100020 6e6f');
     expect(session.events).toMatchObject([{ type: 'rejected', peerIrd: 16, peerOrd: 32 }]);
@@ -113,7 +113,7 @@ describe('the active side', () => {
     ['a plain Reject of an enhanced Initiate', '0000 0003'],
     ['another Initiate', '0000 0001'],
     ['an unknown function', '0000 0009'],
-  ])('takes %s as the end [SCTP-6.1-02, SCTPE-7-07, SCTPE-10-01]', (_name, hex) => {
+  ])('ends at %s [SCTP-6.1-02, SCTPE-7-07, SCTPE-10-01]', (_name, hex) => {
     const session = LiteralSession.connecting();
     session.take();
     session.control(hex);
@@ -121,7 +121,7 @@ describe('the active side', () => {
     expect(session.types).not.toContain('established');
   });
 
-  it('takes an enhanced answer to a plain Initiate as the end [SCTPE-10-01, SCTPE-7-07]', () => {
+  it('ends at an enhanced answer to a plain Initiate [SCTPE-10-01, SCTPE-7-07]', () => {
     for (const hex of ['0000 0006 00010001', '0000 0007 00010001']) {
       const session = LiteralSession.connecting({ mpaRevision: 1 });
       expect(session.control(hex).failure?.kind).toBe('protocol');
@@ -188,7 +188,7 @@ describe('the passive side', () => {
     expect(session.acknowledge().layer.reusable).toBe(true);
   });
 
-  it('refuses an enhanced request where only plain ones are supported', () => {
+  it('refuses an enhanced request if only plain ones are supported', () => {
     const session = LiteralSession.listening({ enhancedSupported: false });
     session.control('0000 0005 00010001');
     expect(session.take()).toEqual(['17 00000004']);
@@ -238,7 +238,7 @@ describe('the passive side', () => {
     ['nothing but a byte', 17, '00'],
     ['another payload protocol', 0, '0000 0001'],
   ])(
-    'takes %s instead of an Initiate as the end [SCTP-6.1-02, SCTP-5.1-02, SCTP-6.5-01]',
+    'ends at %s instead of an Initiate [SCTP-6.1-02, SCTP-5.1-02, SCTP-6.5-01]',
     (_name, protocol, hex) => {
       const session = LiteralSession.listening().feed(protocol, bytesOf(hex));
       expect(session.failure?.kind).toBe('protocol');
@@ -277,7 +277,7 @@ describe('a session', () => {
     const received = LiteralSession.accepted();
     received.user.postReceive(16);
     received.stream.disconnect(0);
-    // The active side speaks, so it has the Accept.
+    // The active side sends, so it has the Accept.
     expect(
       received
         .run()

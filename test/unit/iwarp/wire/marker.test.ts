@@ -94,7 +94,7 @@ describe('markers', () => {
   });
 
   it.each([0, 4, 256, 508])(
-    'stripping gives back the FPDU set at phase %i [MPA-4.3-13]',
+    'stripping returns the FPDU placed at phase %i [MPA-4.3-13]',
     (phase) => {
       for (const fpduBytes of [8, 48, 504, 508, 512, 1016, 1020, 5000]) {
         const bytes = marked(phase, fpduBytes);

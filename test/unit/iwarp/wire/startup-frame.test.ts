@@ -124,7 +124,7 @@ describe('startup frames', () => {
     );
   });
 
-  it('508 bytes go with the enhanced word, 509 are refused [EMPA-9-02]', () => {
+  it('508 bytes fit beside the enhanced word, 509 are refused [EMPA-9-02]', () => {
     expect(privateDataMaxBytes(true)).toBe(508);
     const bytes = emitted({ ...enhancedRequest, privateData: new Uint8Array(508) });
     expect(hexOf(bytes.subarray(16, 20))).toBe('50020200');

@@ -13,7 +13,7 @@ import { ownAddress } from '#test/support/own-address';
 import { cmCommands as cm, RdmaCmRig } from '#test/support/rdma-cm-rig';
 import { UverbsRig } from '#test/support/uverbs-rig';
 
-/** On a machine without a network 127.0.0.1 is one of `roce0`'s. */
+/** On a machine without a network, 127.0.0.1 belongs to `roce0`. */
 const LOOPBACK = ownAddress(30);
 const { EINVAL, EADDRINUSE, EADDRNOTAVAIL } = NEGATIVE_ERRNO;
 const ADDR_RESOLVED = 0;
@@ -77,7 +77,7 @@ describe('a port on which another program of the machine has TCP', () => {
     await once(other, 'close');
   });
 
-  it.each(['0.0.0.0', LOOPBACK])('belongs to RoCE alone at %s, and the log says so', async (at) => {
+  it.each(['0.0.0.0', LOOPBACK])('belongs only to RoCE at %s, and the log says so', async (at) => {
     const listener = bound(at, port);
     expect(notices.filter(({ level }) => level === 'warn')).toEqual([]);
     rig.must(cm.listen(listener));
@@ -115,7 +115,7 @@ describe('a port on which another program of the machine has TCP', () => {
   });
 });
 
-it('a port that another id has on iWARP alone cannot be bound at a wildcard', async () => {
+it('a port that another id has only on iWARP cannot be bound at a wildcard', async () => {
   await rig.close();
   open([
     { name: 'iwarp0', addresses: [LOOPBACK] },
@@ -151,10 +151,10 @@ describe('a loopback address that no device lists', () => {
   it.each([
     ['both wires', DEFAULT_DEVICES, PS_TCP, 'iwarp0'],
     ['both wires, datagrams', DEFAULT_DEVICES, PS_UDP, 'roce0'],
-    ['RoCE alone', [roce('r')], PS_TCP, 'r'],
-    ['RoCE alone, datagrams', [roce('r')], PS_UDP, 'r'],
+    ['only RoCE', [roce('r')], PS_TCP, 'r'],
+    ['only RoCE, datagrams', [roce('r')], PS_UDP, 'r'],
     ['one named RoCE device', [roce('r', ownAddress(31))], PS_TCP, 'r'],
-    ['iWARP alone', [iwarp('i')], PS_TCP, 'i'],
+    ['only iWARP', [iwarp('i')], PS_TCP, 'i'],
     ['one named iWARP device', [iwarp('i', ownAddress(31))], PS_TCP, 'i'],
     ['one iWARP device of two', [iwarp('a', ownAddress(31)), iwarp('i')], PS_TCP, 'i'],
     ['two named ones', [iwarp('a', ownAddress(31)), iwarp('b', ownAddress(32))], PS_TCP, undefined],
@@ -165,7 +165,7 @@ describe('a loopback address that no device lists', () => {
     const id = bound(LOOPBACK, freePortOf(space), space);
     expect(deviceOf(id)).toBe(name);
     expect(deviceOf(bound('0.0.0.0', freePortOf(space), space))).toBeUndefined();
-    // libfabric looks for all devices that way.
+    // libfabric finds all devices that way.
     expect(deviceOf(bound(LOOPBACK, 0, space))).toBeUndefined();
     // Its queue pair enters INIT as that device says.
     expect(rig.write(cm.initQpAttr(id, 1))).toBe(name === undefined ? EINVAL : 0);

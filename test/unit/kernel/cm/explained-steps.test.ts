@@ -1,4 +1,4 @@
-/** Reasons of rdma_cm connections that are made wrongly, or fail. */
+/** Reasons reported for rdma_cm connections that are made wrongly, or fail. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { refusalLine } from '#contract/protocol/refusals';
 import { NEGATIVE_ERRNO } from '#test/support/errno';
@@ -19,13 +19,13 @@ function open(...devices: readonly ('iwarp' | 'roce')[]): void {
   rig = new RdmaCmRig(new UverbsRig({ devices: configs }), ADDRESS);
 }
 
-/** The lines of what rdma_cm refused so far. */
+/** The lines of rdma_cm's refusals so far. */
 function lines(): string[] {
   const { refusals } = rig.verbs.refusals.list({}, undefined);
   return refusals.filter(({ verb }) => verb.startsWith('rdma_')).map(refusalLine);
 }
 
-/** Queue pair numbers: of a queue pair on iWARP; on RoCE only the program knows their meaning. */
+/** The number of a queue pair on iWARP; any number on RoCE: only the program knows its meaning. */
 function qpn(): number {
   return rig.verbs.file.device.transport === 'roce' ? IDLE_QP : rig.createQP().qpn;
 }

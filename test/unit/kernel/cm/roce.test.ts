@@ -211,7 +211,7 @@ it('an id of RDMA_PS_IPOIB gets no device, since none is an InfiniBand device', 
 });
 
 describe('REUSEADDR', () => {
-  it('shares a port among ids that all have it, and one that is alone listens', () => {
+  it('shares a port among ids that all have it, and the last one left may listen', () => {
     const [plain, first, second] = [rig.create(1n), rig.create(1n), rig.create(1n)];
     for (const id of [first, second]) rig.must(cm.setOption(id, 0, 1, '01000000'));
     for (const id of [first, second]) expect(rig.write(cm.bind(id, ADDRESS, 7002))).toBe(0);
@@ -234,7 +234,7 @@ describe('REUSEADDR', () => {
       rig.must(cm.bind(id, addresses[at] ?? '', 7003));
     }
     const [first, second] = ids as [number, number];
-    // Both share the port, so neither may have it alone.
+    // Both share the port, so neither may have it exclusively.
     expect(rig.write(cm.listen(first))).toBe(EADDRNOTAVAIL);
     rig.must(cm.destroyId(second));
     expect(rig.write(cm.listen(first))).toBe(0);

@@ -216,7 +216,7 @@ describe('REG_MR', () => {
     ['remote atomic without local write', { access: 8 }, EINVAL],
     ['on-demand paging', { access: 64 }, EINVAL],
     ['unknown rights', { access: 0x400 }, EINVAL],
-    ['memory that is not there', { start: 4096n, hcaVa: 0n }, EFAULT],
+    ['unmapped memory', { start: 4096n, hcaVa: 0n }, EFAULT],
     ['an unknown PD', { pd: 9 }, ENOENT],
     ['a CQ as PD', { pd: 1 }, EINVAL],
     ['an address beyond 53 bits', { start: 1n << 60n, hcaVa: 0n }, EINVAL],
@@ -336,7 +336,7 @@ describe('queue pairs', () => {
     const srq = rig.create(commands.createSRQ(0n, 0, 4));
     expect(rig.must(qpOf({ srq })).getBigUint64(56, true)).toBe(0n);
     expect(rig.file.table.ofKind('qp')[0]?.receiveRing).toBeUndefined();
-    // Its fields for one are ignored.
+    // The fields for its own receive queue are ignored.
     const anything = rig.must(qpOf({ srq, recvWr: 0xffff_ffff, recvSge: 1000 }));
     expect([12, 20].map((at) => anything.getUint32(at, true))).toEqual([0xffff_ffff, 1000]);
   });
@@ -438,7 +438,7 @@ describe('quotas', () => {
     // Shared memory, then queue entries.
     expect(rig.write(commands.createCQ(0n, 1024)).status).toBe(-12);
     expect(rig.write(commands.createCQ(0n, 32)).status).toBe(-12);
-    // The first queue's, and the channel's.
+    // The bytes of the first queue, and of the channel.
     expect(rig.client.ledger.held('sharedBytes')).toBe(2 * 4096);
     rig.create(qpOf());
     expect(rig.write(qpOf()).status).toBe(-12);

@@ -52,7 +52,7 @@ function makeEnd(user: bigint) {
   };
 }
 
-/** The descriptor of a queue, as the bytes that it was sent. */
+/** The descriptor of a queue, which counts the bytes sent to it. */
 function watch(number: number): { bytes: number } & EventPath {
   const path = {
     bytes: 0,
@@ -116,7 +116,7 @@ function postSend({ sqRing }: End, slot: number, text: string, flags = INLINE_SE
   Atomics.store(sqRing.view, at + 8, flags);
 }
 
-/** Posts a receive of no bytes but those of `key` into slot `slot`. */
+/** Posts a receive of 64 bytes at `address`, under `key`, into slot `slot`. */
 function postReceive({ rqRing }: End, slot: number, address: number, key: number): void {
   const at = slot * 112;
   const fields = new DataView(rqRing.view.buffer, rqRing.view.byteOffset + at, 112);
@@ -156,7 +156,7 @@ function doorbell(end: End, flags = 0): number {
 /** Registered memory: the device writes to its address, whether or not a test still holds it. */
 const registered: Uint8Array[] = [];
 
-/** Registers 64 bytes for receives of `end`, whose address it is. */
+/** Registers 64 bytes for receives of an end; returns them with their address and key. */
 function receiveMemory({ pd }: End): { memory: Uint8Array; address: number; key: number } {
   const memory = new Uint8Array(64);
   registered.push(memory);
@@ -227,7 +227,7 @@ describe('queues between a program and the device', () => {
 });
 
 describe('the response to a destroy', () => {
-  it('counts the events that were read, and removes those that were not', async () => {
+  it('counts the events that were read, and removes the unread ones', async () => {
     const [active] = await connectedEnds();
     const descriptor = watch(active.channel);
     for (const slot of [0, 1]) {

@@ -104,7 +104,7 @@ describe('an address handle', () => {
   const ENODATA = -61;
   const ETIMEDOUT = -110;
 
-  /** CREATE_AH with the recorded request's shape; the fields that differ are given. */
+  /** CREATE_AH like the recorded request, except for the given fields. */
   function createAH(wish: { dgid?: string; index?: number; global?: number; port?: number } = {}) {
     const { dgid = SELF_GID, index = 1, global = 1, port = 1 } = wish;
     const bytes = bytesOf(recordedCommand('CREATE_AH').request);
@@ -152,7 +152,7 @@ describe('a multicast group', () => {
     return rig.create(commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1, type }));
   }
 
-  it('has datagram queue pairs, which cannot be destroyed before they left it', () => {
+  it('has datagram queue pairs, which cannot be destroyed until they leave it', () => {
     const qp = pair(4);
     expect([attach(qp), attach(qp)].map((each) => rig.write(each).status)).toEqual([0, 0]);
     expect(rig.write(commands.destroyQP(qp)).status).toBe(EBUSY);

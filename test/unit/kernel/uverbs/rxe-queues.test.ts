@@ -170,7 +170,7 @@ describe('a queue pair', () => {
     expect(rig.write(commands.modifyQP(qp, 0x20_0000)).status).toBe(EOPNOTSUPP);
   });
 
-  it('refuses what a program without a GID sends at RTR, as recorded', () => {
+  it('refuses the attributes of RTR from a program without a GID, as recorded', () => {
     withCQ();
     const qp = rig.create(commands.createQP({ pd: 0, sendCQ: 1, recvCQ: 1 }));
     rig.must(commands.modifyQP(qp, 0x39, { state: 1, port: 1 }));
@@ -225,7 +225,7 @@ describe('a shared receive queue', () => {
     expect(rig.write(modify(1, 0, 0)).status).toBe(EINVAL);
     expect(rig.write(createSRQ(0)).status).toBe(EINVAL);
     expect(rig.write(createSRQ(1, 28)).status).toBe(EINVAL);
-    // None is too high when it is made, as recorded.
+    // No limit is too high at creation, as recorded.
     for (const asked of [5, 100, 0xffff_ffff]) {
       const made = rig.create(createSRQ(4, 1, asked));
       expect(rig.write(querySRQ(made)).response).toBe(le(7) + le(1) + le(asked) + le(0));

@@ -47,7 +47,7 @@ function word(): number {
   return new Int32Array(memory.buffer, 56, 1)[0] ?? -1;
 }
 
-/** As the preload library does; true if it rings. */
+/** Posts as the preload library does; true if it rings the doorbell. */
 function post(count: number): boolean {
   posted += count;
   const words = new Int32Array(memory.buffer, 56, 1);

@@ -72,18 +72,18 @@ static void copies(void) {
   CHECK(copy(fd, READ, memory + 1, 8000, 0, &sum) == 0 && sum == 3 * 8000);
   CHECK(copy(fd, WRITE, memory + 1, 8000, 9, NULL) == 0);
   CHECK(memory[0] == 3 && memory[1] == 9 && memory[8000] == 9 && memory[8001] == 3);
-  /* Registered, but not to be touched any more, both ways; the agent lives on. */
+  /* Registered but no longer accessible, in both directions; the agent survives. */
   CHECK(copy(fd, READ, memory + 1, 9000, 0, NULL) == EFAULT);
   CHECK(copy(fd, WRITE, memory + 1, 9000, 9, NULL) == EFAULT);
   CHECK(mprotect(memory, 4096, PROT_READ) == 0);
   CHECK(copy(fd, WRITE, memory + 1, 10, 9, NULL) == EFAULT);
   CHECK(copy(fd, READ, memory + 1, 10, 0, &sum) == 0 && sum == 9 * 10);
   CHECK(close(fd) == 0);
-  /* The agent goes with the last device. */
+  /* The agent ends with the last device. */
   CHECK(count_descriptors() == initial_descriptors);
 }
 
-/* A program that no longer finds the daemon's socket, in another root directory say. */
+/* A program that no longer finds the daemon's socket, for example in another root directory. */
 static void out_of_reach(void) {
   int fd = open_device();
   get_context(fd);
@@ -100,7 +100,7 @@ static void out_of_reach(void) {
   CHECK(read_completion(channel) == 21);
 }
 
-/* Neither way of access is granted, and the memory is as it was. */
+/* Neither reads nor writes are granted, and the memory is unchanged. */
 static void check_closed(int fd, char *memory, uint32_t length) {
   char before[64];
   CHECK(length <= sizeof before);
@@ -127,7 +127,7 @@ static void confined(void) {
   CHECK(copy(fd, READ, (void *)(uintptr_t)-8, 64, 0, NULL) == EFAULT);
   CHECK(copy(fd, READ, memory + 64, 128, 0, NULL) == 0);
   CHECK(copy(fd, WRITE, memory + 191, 1, 7, NULL) == 0 && memory[191] == 7);
-  /* Two that touch are still two, as they are on a real adapter. */
+  /* Adjacent registrations stay separate, as on a real adapter. */
   uint32_t next = reg_mr(fd, memory + 192, 64, LOCAL_WRITE, PD_PLAIN);
   check_closed(fd, memory + 190, 4);
   dereg_mr(fd, handle);
@@ -148,7 +148,7 @@ static void read_only(void) {
   CHECK(memory[0] == 5);
 }
 
-/* While a registration is under way, when it is refused, and when it names no memory. */
+/* Access during a registration, after a refused one, and after one that names no memory. */
 static void starting(void) {
   int fd = open_with_agent();
   char *memory = map_pages(1);
@@ -157,7 +157,7 @@ static void starting(void) {
   CHECK(made.used == 0);
   CHECK_FAILS(ENOMEM, try_register(fd, memory + 1024, 64, LOCAL_WRITE, PD_REFUSED, &made));
   check_closed(fd, memory + 1024, 16);
-  /* An end beyond the last address, and none at all. */
+  /* A length beyond the last address, and a length of 0. */
   reg_mr(fd, memory + 2048, ~0ull, LOCAL_WRITE, PD_PLAIN);
   reg_mr(fd, memory + 2048, 0, LOCAL_WRITE, PD_PLAIN);
   check_closed(fd, memory + 2048, 16);
@@ -169,11 +169,11 @@ static void lying_handles(void) {
   char *memory = map_pages(4);
   CHECK(reg_mr(fd, memory, 64, LOCAL_WRITE, PD_FIRST_HANDLE) == PD_FIRST_HANDLE);
   CHECK(copy(fd, READ, memory, 64, 0, NULL) == 0);
-  /* A second region by the same name: the first one is over. */
+  /* A second region with the same handle ends the first one. */
   CHECK(reg_mr(fd, memory + 4096, 64, LOCAL_WRITE, PD_FIRST_HANDLE) == PD_FIRST_HANDLE);
   check_closed(fd, memory, 16);
   CHECK(copy(fd, READ, memory + 4096, 64, 0, NULL) == 0);
-  /* A name beyond all bounds is worth nothing, and costs nothing. */
+  /* A handle beyond all bounds grants nothing, and costs nothing. */
   CHECK(reg_mr(fd, memory + 8192, 64, LOCAL_WRITE, ~0u) == ~0u);
   check_closed(fd, memory + 8192, 16);
   dereg_mr(fd, ~0u);

@@ -119,7 +119,7 @@ static void commands(void) {
   errno = 4321;
   alloc_pd(fd);
   CHECK(errno == 4321);
-  /* DEALLOC_PD: no response, and its handle lies where others have the pointer. */
+  /* DEALLOC_PD: no response, and its handle is in the place of the response pointer. */
   uint32_t dealloc[3] = {4, 3, 12};
   CHECK_FAILS(ENOENT, write(fd, dealloc, sizeof dealloc));
   CHECK_FAILS(EINVAL, write(fd, dealloc, 7));
@@ -175,7 +175,7 @@ static void bad_addresses(void) {
   alloc_pd(fd);
 }
 
-/* Responses, and an event, to memory that takes none of them, or only the first bytes. */
+/* Responses, and an event, to memory that accepts none of their bytes, or only the first. */
 static void bad_responses(void) {
   int fd = open_device();
   char *pages = mmap(NULL, 3 * 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -243,7 +243,7 @@ static void queues(void) {
   CHECK(queue[0] == 0x1000 && queue[1024] == 0x1000 + 4096);
   queue[1] = 0x600d;
   CHECK(count_descriptors() == before);
-  /* As programs do whose mmap() is replaced by another library. */
+  /* As in programs whose mmap() another library replaces. */
   uint32_t *same = (uint32_t *)syscall(SYS_mmap, NULL, 5000, PROT_READ, MAP_SHARED, fd, 0x1000);
   CHECK(same != MAP_FAILED && same[1] == 0x600d);
   int copy = dup(fd);
@@ -278,7 +278,7 @@ static void doorbells(void) {
   const void *text = "read-only";
   CHECK_FAILS(ENOTCONN, (int)doorbell(fd, handle, (void *)text));
   CHECK(munmap(queue, 4 * 120) == 0);
-  /* The first is still on its way, as far as the daemon says. */
+  /* The daemon has not yet reported that it read the first. */
   CHECK(doorbell(fd, handle, &bad) == 0);
   CHECK(tell(fd, TELL_CONNECTED, 1, 0, 0, 0) == 0);
   CHECK(doorbell(fd, handle, &bad) == 0);
@@ -341,7 +341,7 @@ static void flushes(void) { flush_with(0); }
 
 static void flushes_last(void) { flush_with(1); }
 
-/* The thread that waits for the daemon's end goes with the file, in forked children, too, and its
+/* The thread that waits for the daemon's end exits with the file, in forked children, too, and its
  * descriptor before the program can count. */
 static void unwatched(void) {
   int before = count_descriptors();

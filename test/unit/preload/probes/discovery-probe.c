@@ -45,7 +45,7 @@ static void netlink(void) {
   socklen_t from_bytes = sizeof name;
   CHECK(recvfrom(fd, received, sizeof received, 0, (struct sockaddr *)&name, &from_bytes) == 6);
   CHECK(memcmp(received, "second", 6) == 0 && from_bytes == 12);
-  /* Nothing is on its way that could be waited for. */
+  /* No reply is pending, so there is nothing to wait for. */
   CHECK_FAILS(EAGAIN, recv(fd, received, sizeof received, 0));
   CHECK(sendto(fd, part_one, 20, 0, (struct sockaddr *)&kernel, sizeof kernel) == 20);
   CHECK(recv(fd, received, sizeof received, 0) == 20);
@@ -55,7 +55,7 @@ static void netlink(void) {
   CHECK(count_descriptors() == initial_descriptors);
 }
 
-/* Messages that cannot be read, or not to their end, and places that take none. */
+/* Messages that cannot be read, or not to their end, and buffers that cannot be written. */
 static void bad_netlink(void) {
   int fd = open_netlink();
   CHECK(fd >= 0);
@@ -107,7 +107,7 @@ static void rsockets(void) {
   CHECK(count_descriptors() == initial_descriptors);
 }
 
-/* As the system itself answers. */
+/* Without a daemon, the results are those of the system. */
 static void absent(void) {
   struct stat status;
   struct statx extended;

@@ -65,7 +65,7 @@ static void duplicates(void) {
   CHECK(close(channel) == 0);
   CHECK(read_completion(placed) == 12);
   CHECK(is_readable(copy));
-  /* Another descriptor takes a number over that stood for the channel. */
+  /* Another descriptor takes over a number that referred to the channel. */
   CHECK(dup2(async_fd, copy) == copy);
   uint64_t record[2];
   push(device, 0, 1, 77);
@@ -200,7 +200,7 @@ static void several_readers(void) {
   CHECK(!is_readable(channel));
 }
 
-/* The program has as many descriptors as it may. */
+/* The program has reached its limit of descriptors. */
 static void crowded(void) {
   device = open_device();
   limit_descriptors(64);

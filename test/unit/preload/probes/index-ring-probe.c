@@ -53,7 +53,7 @@ static void flushed(const struct bytes *completions, uint32_t slot, uint8_t id) 
 int main(void) {
   struct bytes requests;
   struct bytes completions;
-  /* Posted across the end of the ring; completions, too. */
+  /* Requests posted across the end of the ring; completions, too. */
   struct index_ring posted = made(&requests, 1, 6);
   struct index_ring done = made(&completions, 7, 7);
   index_ring_flush(&posted, &done, 77, 0);
@@ -61,13 +61,13 @@ int main(void) {
   flushed(&completions, 7, 16);
   flushed(&completions, 0, 17);
   flushed(&completions, 1, 10);
-  /* Given back, and the daemon ended before it completed it. */
+  /* A request that the daemon returned, but did not complete before it ended. */
   posted = made(&requests, 3, 3);
   done = made(&completions, 0, 0);
   index_ring_flush(&posted, &done, 77, 1);
   CHECK(get(&completions, 128) == 1);
   flushed(&completions, 0, 12);
-  /* Now it is there, and is not completed again. */
+  /* Now its completion is there, and it is not completed again. */
   index_ring_flush(&posted, &done, 77, 1);
   CHECK(get(&completions, 128) == 1);
   /* No more than there is room for. */
@@ -75,7 +75,7 @@ int main(void) {
   done = made(&completions, 5, 0);
   index_ring_flush(&posted, &done, 77, 0);
   CHECK(get(&completions, 128) == 7);
-  /* Receives that were given back and not completed, unless the program has posted over them. */
+  /* Receives that were returned and not completed, unless the program has posted over them. */
   posted = made(&requests, 2, 3);
   set(&requests, 132, 1);
   CHECK(index_ring_unfinished(&posted) == 2);

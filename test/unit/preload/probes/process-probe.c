@@ -25,7 +25,7 @@ static void forked(void) {
   CHECK(count_descriptors() == before);
 }
 
-/* A child, and so on. */
+/* Forks a child that does the same, for so many generations. */
 static void fork_and_allocate(int fd, int generations) {
   pid_t child = generations == 0 ? -1 : fork();
   if (child == 0) {
@@ -110,7 +110,7 @@ static void inherited(void) {
   uint32_t response[16];
   CHECK(command(fd, 24, response, sizeof response, (uint32_t[12]){0}, 12) == 0);
   CHECK(tell(fd, TELL_CONNECTED, 1, 0, 0, 0) == 0);
-  /* The receive queue and the send queue after it, in one mapping; and the latter alone. */
+  /* The receive queue and the send queue after it, in one mapping; and the latter on its own. */
   volatile uint32_t *both = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0x3000);
   volatile uint32_t *sends = mmap(NULL, 480, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0x4000);
   CHECK(both != MAP_FAILED && sends != MAP_FAILED);
@@ -143,7 +143,7 @@ static void inherited(void) {
   CHECK(both[0] == 3 && both[1024] == 2 && sends[0] == 2);
 }
 
-/* The child of vfork shares this memory: what it closes, this process still has. */
+/* The child of vfork shares this memory: a descriptor that it closes stays open in this process. */
 static void vforked(void) {
   int fd = open_device();
   int channel = create_channel(fd);
@@ -162,7 +162,7 @@ static void vforked(void) {
   CHECK(read_completion(channel) == 5);
 }
 
-/* A process made past fork(): its copy of the connection is its parent's. */
+/* A process created without fork(): its copy of the connection belongs to its parent. */
 static void cloned(void) {
   int fd = open_device();
   pid_t child = (pid_t)syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
@@ -247,7 +247,7 @@ static void hidden(void) {
   CHECK_FAILS(EBADF, write(found, &byte, 1));
   CHECK_FAILS(EBADF, read(found, &byte, 1));
   alloc_pd(fd);
-  /* But it may have the number. */
+  /* But it may take over the number. */
   int pipes[2];
   CHECK(pipe(pipes) == 0);
   for (int hidden_fd = found; hidden_fd != -1; hidden_fd = find_hidden(hidden_fd)) {
@@ -262,7 +262,7 @@ static void hidden(void) {
   CHECK(write(manager, slow, sizeof slow) == sizeof slow);
 }
 
-/* rdma_cm files keep out of the way of a program's sockets, if there is room. */
+/* rdma_cm files leave low numbers to a program's sockets, if there is room. */
 static void numbers(void) {
   int manager = open("/dev/infiniband/rdma_cm", O_RDWR);
   CHECK(manager >= 256 && manager < FD_SETSIZE);
@@ -286,7 +286,7 @@ static void ranges(void) {
   int channel = create_channel(fd);
   int pipes[2];
   CHECK(pipe(pipes) == 0);
-  /* Everything above these three: the shim's own stay, because the program still has the files. */
+  /* Everything above these three; the shim's own stay, since the program still has the files. */
   int above = pipes[0] < pipes[1] ? pipes[0] : pipes[1];
   CHECK(channel < above);
   CHECK(close_range((unsigned)above, ~0u, 0) == 0);
@@ -305,7 +305,7 @@ static void ranges(void) {
   alloc_pd(open_device());
 }
 
-/* Numbers that were closed out of the shim's sight stand for what they are now. */
+/* Numbers that were closed without the shim's knowledge refer to their new files. */
 static void reused(void) {
   int fd = open_device();
   int channel = create_channel(fd);

@@ -3,7 +3,7 @@ import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import { pattern } from '#test/support/pattern';
 
 const BYTES = 512;
-/** Around the lengths at which the way of copying changes, and at which a word ends. */
+/** Lengths around those at which the copy method changes, and at which a word ends. */
 const LENGTHS = [0, 1, 3, 4, 7, 8, 9, 15, 16, 64, 191, 192, 193, 300];
 
 /** `into` with `length` bytes of `source` at `at`, copied one by one. */

@@ -78,7 +78,7 @@ describe('registration', () => {
     });
   }
 
-  it('accepts the last byte of all addresses', () => {
+  it('accepts the last byte of the address space', () => {
     const start = 2n ** 64n - 64n;
     const mr = rig.nic.regMR(rig.pd, init({ address: start, iova: start }));
     expect([mr.address, mr.iova]).toEqual([start, start]);
@@ -211,7 +211,7 @@ describe('remote access', () => {
         [0n, 1, AccessRefusal.bounds],
       ] as const) {
         rig.memory.fill(0);
-        // A range that reaches the end of all addresses wraps.
+        // A range that reaches the end of the address space wraps.
         const expected = to + BigInt(size) >= 2n ** 64n ? AccessRefusal.toWrap : refusal;
         expect(rig.write(rkey, to, new Array<number>(size).fill(1))).toBe(expected);
         expect(rig.qp.checkReadSource(rkey, hi(to), lo(to), size)).toBe(expected);
@@ -222,7 +222,7 @@ describe('remote access', () => {
     }
   });
 
-  it('reaches all but the end of a region that ends with the addresses [DDP-7.1-14]', () => {
+  it('reaches all but the end of a region at the end of the address space [DDP-7.1-14]', () => {
     const { rkey } = rig.register(rig.pd, { length: 8, iova: 2n ** 64n - 8n });
     expect(rig.write(rkey, 2n ** 64n - 8n, [1, 2, 3, 4, 5, 6, 7])).toBe(AccessRefusal.none);
     expect(rig.write(rkey, 2n ** 64n - 1n, [9])).toBe(AccessRefusal.toWrap);

@@ -75,7 +75,7 @@ it('a send that is posted later is not served from earlier reads', () => {
   expect(reads).toEqual([64, 2]);
 });
 
-it('a fenced send and the next one send what the Read before them wrote', () => {
+it('a fenced send and the next one send the bytes of the Read before them', () => {
   post(0);
   rig.sends.post({ opcode: SQOpcode.read, rkey: 1, sges: [rig.piece(16, 2)] });
   post(16, QueueFlag.readFence);

@@ -9,7 +9,7 @@ import { SlowBacking } from '#test/support/test-memory';
 /** Completions that wait, and those after them. */
 const HELD = 100_000;
 const LATER = 500;
-/** Runs of which the cheapest counts: a collection of garbage belongs to none. */
+/** Runs, of which the cheapest counts: one without a garbage collection. */
 const RUNS = 3;
 
 /** A gate before memory that has a write pending, and what its completion queue gets. */
@@ -50,7 +50,7 @@ function waitingGate() {
     fill(SQOpcode.send, wrId);
     gate.report(cq);
   };
-  /** An unsignalled one. */
+  /** Reports an unsignalled Read. */
   const read = (wrId: number): void => {
     fill(SQOpcode.read, wrId);
     gate.reportLoss(cq);

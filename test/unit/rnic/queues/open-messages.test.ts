@@ -101,7 +101,7 @@ describe('open messages', () => {
     expectOutcome(rig.sendCompletions, [1, 0], [2, 0], [3, 0]);
   });
 
-  it('refuses a Write whose end is beyond its target before any of it is placed', () => {
+  it('refuses a Write that ends beyond its target before any of it is placed', () => {
     const size = rig.memory.length;
     expect(rig.qp.checkWriteTarget(rig.mr.rkey, 0, MEMORY_ADDRESS, size)).toBe(AccessRefusal.none);
     expect(rig.qp.checkWriteTarget(rig.mr.rkey, 0, MEMORY_ADDRESS, size + 1)).toBe(
@@ -136,7 +136,7 @@ describe('open messages', () => {
     }
   });
 
-  it('fails the one whose memory went away, wherever it is', () => {
+  it('fails the message with lost memory, wherever it is', () => {
     open(1, 10, 1);
     const other = rig.register(rig.pd, {
       access: ALL_ACCESS,

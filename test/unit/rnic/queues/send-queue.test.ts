@@ -447,7 +447,7 @@ describe('invalid elements written by a client', () => {
       1,
       () => ({ opcode: Op.writeWithImm, inline: new Uint8Array(8), inlineLength: 65 }),
     ],
-    ['a sixth SGE where the Immediate Data are', 3, () => ({ opcode: Op.writeWithImm, numSge: 6 })],
+    ['a sixth SGE in place of Immediate Data', 3, () => ({ opcode: Op.writeWithImm, numSge: 6 })],
     [
       'an lkey that does not exist',
       2,

@@ -280,7 +280,7 @@ describe('a lost message', () => {
     expect(pair.active.manager.heldCounts()).toEqual(NOTHING);
   });
 
-  it('ends an accepted connection whose peer went away', () => {
+  it('ends an accepted connection after its peer went away', () => {
     const { request } = pair.requested();
     pair.fate = () => [];
     pair.passive.manager.accept(request, FACTS, 0);
@@ -309,7 +309,7 @@ describe('a duplicate', () => {
     expect([pair.active.events, pair.passive.events]).toEqual([[], []]);
   });
 
-  it('is answered by an MRA while the program decides, so its peer waits', () => {
+  it('gets an MRA while the program decides, so its peer waits', () => {
     const { request } = pair.requested();
     pair.advance(300 * SECOND);
     expect(pair.active.events).toEqual([]);
@@ -533,7 +533,7 @@ describe('a service lookup', () => {
 });
 
 describe('the account of an owner', () => {
-  /** One that may have `most` connections. */
+  /** An account for at most `most` connections. */
   class Account {
     held = 0;
     readonly #most: number;

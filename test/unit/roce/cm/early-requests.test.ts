@@ -7,7 +7,7 @@ import { CmPair, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 const SECOND = 1_000_000;
 const ALL = { port: undefined, gid: undefined, family: undefined } as const;
 
-/** A pair with a connection whose listener is gone: the step before an early request. */
+/** A pair with a connection and no listener any more: the step before an early request. */
 function connected(limits?: Partial<IbCmLimits>): CmPair {
   const pair = new CmPair(limits);
   const listener = pair.passive.listen();
@@ -57,7 +57,7 @@ describe('a request without a listener yet', () => {
     expect([pair.passive.events, held(pair)]).toEqual([[], 0]);
   });
 
-  it('is rejected at once where its sender has no connection, or has had one', () => {
+  it('is rejected at once if its sender has no connection, or no longer has one', () => {
     const pair = new CmPair();
     early(pair);
     expect(pair.active.take('rejected').reason).toBe(8);

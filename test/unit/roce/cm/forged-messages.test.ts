@@ -269,7 +269,7 @@ describe('the time of a peer', () => {
       forge([passive, active], 'REP', { ...slow, targetAckDelay: 31 });
       return dialer.timeout;
     };
-    // The own program may send anything.
+    // The local program may use any value.
     expect([dial(undefined), dial(30)]).toEqual([22, 30]);
   });
 });

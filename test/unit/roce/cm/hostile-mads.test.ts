@@ -87,7 +87,7 @@ describe('a flood of requests', () => {
     }
   }
 
-  /** A peer that means it connects, in the place of another. */
+  /** An honest peer connects, in the place of another. */
   function expectHonestPeer(pair: CmPair): void {
     const { active, passive } = pair;
     passive.events.length = 0;
@@ -111,7 +111,7 @@ describe('a flood of requests', () => {
     expectHonestPeer(pair);
   });
 
-  it('in the name of a peer leaves room for that peer', () => {
+  it('with the address of a peer leaves room for that peer', () => {
     const pair = new CmPair({ halfOpenMax: 20, halfOpenPerAddressMax: 10, backlogMax: 1000 });
     pair.passive.listen();
     const other = gidOf(7);

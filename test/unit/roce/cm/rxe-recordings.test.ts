@@ -1,7 +1,7 @@
 /**
- * Connection management as the kernel's rxe and rdma_cm have it: the MADs of their recordings are read
- * and written again, and our manager takes the place of either side. What is random on both (numbers
- * of connections, PSNs) or names an adapter is left out of the comparison; transactions of questions, too.
+ * Connection management as the kernel's rxe and rdma_cm do it: the MADs of recordings are read
+ * and written again, and our manager takes the place of either side. The comparison ignores random
+ * fields (numbers of connections, PSNs), names of adapters, and the transactions of requests.
  */
 import { describe, expect, it } from 'vitest';
 import { QPState, QPType } from '#contract/verbs/enums';
@@ -47,7 +47,7 @@ function madsOf(name: string): RecordedMad[] {
     });
 }
 
-/** The fields of the only message of this name, or of the first. */
+/** The fields of the first message of this name. */
 function fieldsOf<N extends CmMessageName>(mads: readonly RecordedMad[], name: N): CmFields<N> {
   const found = mads.find(({ message }) => message.name === name);
   if (found === undefined) throw new Error(`no ${name} was recorded`);
@@ -142,7 +142,7 @@ function pathOf(side: Side, to: Uint8Array, fields: CmFields<'REQ'>): CmPath {
   const { flowLabel, hopLimit, trafficClass, pkey, pathMtu, localAckTimeout } = fields;
   const grh = { flowLabel, hopLimit, trafficClass, pkey, pathMtu };
   const ends = { port: side.port, sgid: side.gid, sgidIndex: 1, dgid: to };
-  // The timeout is that of the way there and back.
+  // The timeout covers the way there and back.
   return { ...ends, ...grh, packetLifeTime: localAckTimeout - 1 };
 }
 
@@ -236,7 +236,7 @@ describe.each(['cm-rping', 'cm-ucmatose'])('our manager in %s', (name) => {
 });
 
 describe("the PSNs of rping's queue pairs", () => {
-  it('are those that the recorded ones had', () => {
+  it('match those of the recording', () => {
     const mads = firstConnection('cm-rping');
     const [req, rep] = [madNamed(mads, 'REQ'), madNamed(mads, 'REP')];
     const data = packetsOfRecording('cm-rping').filter(

@@ -81,7 +81,7 @@ describe('UD', () => {
     const pair = pairOf();
     for (let id = 0; id < 200; id += 1) post(pair, id, 1025);
     post(pair, 200, 1);
-    // A queue of only such ones does not block the host, and is not forgotten.
+    // A queue of only such datagrams does not block the host, and is not forgotten.
     let polls = 0;
     let bytes = pair.a.poll(0);
     for (; bytes === undefined; bytes = pair.a.poll(0)) {

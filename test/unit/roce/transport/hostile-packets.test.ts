@@ -1,4 +1,4 @@
-/** A queue pair of RC, UC or UD gets any packets in any order: its own device stays as it was. */
+/** A queue pair of RC, UC or UD gets any packets in any order: its own device stays unchanged. */
 import { describe, expect, it } from 'vitest';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
@@ -30,7 +30,7 @@ function anyOpcode(prng: Prng): number {
   }
 }
 
-/** One that the queue pair takes, so that it lives for a while. */
+/** A packet that the queue pair accepts, so that it does not fail at once. */
 function fairPacket(prng: Prng, psn: number, service: Service): Uint8Array {
   const packet = new Packet();
   const write = service !== Service.ud && prng.oneIn(2);
@@ -121,7 +121,7 @@ describe.each([
       if (user.memory.subarray(OPEN_AT).some((byte) => byte === 0x5c)) placed += 1;
       arrived += user.arrivals.length;
     }
-    // They were no mere noise.
+    // Some packets were accepted.
     if (type !== QPType.ud) expect(placed).toBeGreaterThan(0);
     expect(arrived).toBeGreaterThan(0);
   });

@@ -77,7 +77,7 @@ describe('a paced connection', () => {
     expect(pair.a.pollAll(0)).toHaveLength(64);
   });
 
-  it('retries before the timer of its program, which keeps running and counts alone', () => {
+  it('retries before the timer of its program, which keeps running and alone counts', () => {
     const side = sideOf();
     side.pollAll(0);
     let asked = 0;

@@ -31,7 +31,7 @@ class Node {
   readonly sent: CompletionConsumer;
   readonly received: CompletionConsumer;
   wire: PacketWire | undefined = undefined;
-  /** Packets that the device sends are lost. */
+  /** Loses every packet that the device sends. */
   deaf = false;
   readonly #buffer = new Uint8Array(PACKET_BYTES_MAX);
   readonly #packet = new Packet();
@@ -80,7 +80,7 @@ class Node {
     this.settle(now);
   }
 
-  /** A host's work after each call. */
+  /** Does the host's work after each call. */
   settle(now: number): void {
     const failed = this.wire?.pollFailure();
     if (failed !== undefined) this.qp.terminated(failed.by, failed.failure, now);
@@ -90,7 +90,7 @@ class Node {
   readonly events: AsyncEventType[] = [];
 }
 
-/** Two of them, and time. */
+/** Two nodes, and the time. */
 class Two {
   readonly a: Node;
   readonly b: Node;
@@ -222,7 +222,7 @@ describe('two queue pairs of RC', () => {
     }
   });
 
-  it('fail with an invalid request where the queue pair does not permit it', () => {
+  it('fail with an invalid request if the queue pair does not permit it', () => {
     const two = new Two({}, { accessFlags: Access.localWrite });
     two.a.post(1, SQOpcode.write, 10, { rkey: two.b.rig.mr.rkey, raddr: BigInt(MEMORY_ADDRESS) });
     two.run();

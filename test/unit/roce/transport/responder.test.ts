@@ -93,7 +93,7 @@ describe('ACK', () => {
 });
 
 describe('a gap', () => {
-  it('is answered by one NAK, and later packets are dropped until the lost one arrives', () => {
+  it('gets one NAK, and later packets are dropped until the lost one arrives', () => {
     rig.side.user.receives.push(10, 10, 10);
     rig.ask(100, PacketOperation.sendOnly, 1);
     rig.ask(102, PacketOperation.sendOnly, 3);
@@ -139,7 +139,7 @@ describe('a repeated request', () => {
     const packets = rig.side.pollAll(0);
     expect(packets.map((bytes) => parsed(bytes).psn)).toEqual([101, 102]);
     expect(packets[0]?.subarray(16, 20)).toEqual(Uint8Array.of(2, 2, 2, 2));
-    // One that exceeds the earlier request is no repetition.
+    // A request that exceeds the earlier one is not a repetition.
     rig.ask(102, PacketOperation.readRequest, 0, { dmaLength: 600 });
     expect(rig.answers()).toEqual([]);
   });
@@ -370,7 +370,7 @@ describe('a request that is refused', () => {
     expect(rig.by).toBe('us');
   });
 
-  it('not for a key that it cannot invalidate: that fails the responder alone, as in rxe', () => {
+  it('not for a key that it cannot invalidate: that fails only the responder, as in rxe', () => {
     rig.side.user.receives.push(10);
     rig.side.user.refusals = { completeReceive: AccessRefusal.cannotInvalidate };
     rig.ask(100, PacketOperation.sendOnlyInvalidate, 4, { invalidateRkey: 5 });
@@ -406,7 +406,7 @@ describe('a request that is refused', () => {
     expect(rig.side.user.writes).toBe(0);
   });
 
-  it('for memory of a Read that went away, in place of the rest of its data', () => {
+  it('for memory of a Read that disappeared, in place of the rest of its data', () => {
     rig.ask(100, PacketOperation.readRequest, 0, { dmaLength: 600 });
     rig.side.poll(0);
     rig.side.user.refusals = { gatherReadSource: AccessRefusal.stagInvalid };
@@ -462,7 +462,7 @@ describe('answers', () => {
     rig.side.user.receives.push(10);
     rig.ask(psn(0), PacketOperation.readRequest, 0, { dmaLength: 2 ** 31 });
     expect([next(), next(), next()]).toEqual([0, 1, 2]);
-    // The peer has three of them: that many PSNs more it may use.
+    // The peer has received three packets, so it may use three more PSNs.
     rig.ask(psn(2 ** 23), PacketOperation.readRequest, 0, { dmaLength: MTU });
     rig.ask(psn(2 ** 23 + 1), PacketOperation.sendOnly, 4);
     expect(rig.side.user.arrivals).toHaveLength(1);
@@ -476,7 +476,7 @@ describe('answers', () => {
     // A PSN too old to be repeated is ahead: it shows a gap.
     rig.ask(psn(1), PacketOperation.readRequest, 0, { dmaLength: MTU });
     expect(next()).toBe(4);
-    // Its end, which comes last, and what was requested after it.
+    // The end of the Read comes last, then the response to the request after it.
     rig.ask(psn(2 ** 23 - 2), PacketOperation.readRequest, 0, { dmaLength: 2 * MTU });
     expect(parsed(rig.side.poll(0))).toMatchObject({ psn: psn(2 ** 23 - 2) });
     expect([next(), next()]).toEqual([2 ** 23 - 1, 2 ** 23]);

@@ -1,10 +1,10 @@
 /**
- * Our transport in the place of rxe's, in every recording of `test/vectors/roce`: fed the same, it
- * says the same bytes. Where it does not, and why it need not, is said here in data.
+ * Our transport in the place of rxe's, in every recording of `test/vectors/roce`: given the same
+ * input, it sends the same bytes. Tables in this file list the exceptions, with their reasons.
  *
- * Left out of the comparison: whether a packet asks for an acknowledgment, but for the last one of a
- * message; and the second NAKs of rxe after an RNR NAK. Reads are asked for whole, and each request
- * is answered before the next one comes, so that no acknowledgment is coalesced.
+ * The comparison ignores whether a packet requests an acknowledgment, except the last one of a
+ * message, and the second NAKs of rxe after an RNR NAK. Reads are requested whole, and each request
+ * is answered before the next one arrives, so that no acknowledgment is coalesced.
  */
 import { describe, expect, it } from 'vitest';
 import { MessageFailure } from '#daemon/rnic/wire-port';
@@ -22,7 +22,7 @@ const OPTIONS: Readonly<Record<string, ReplayOptions>> = {
   refused: { receiveBytes: 2048, unknownKey: UNKNOWN_KEY },
 };
 
-/** Answers of ours that differ from rxe's in the MSN alone, by recording, flow and answer. */
+/** Our answers that differ from rxe's only in the MSN, by recording, flow and answer. */
 const OTHER_MSN: ReadonlyMap<string, string> = new Map([
   ...['opcodes-ipv4', 'opcodes-ipv6'].flatMap((name) => [
     [
@@ -35,7 +35,7 @@ const OTHER_MSN: ReadonlyMap<string, string> = new Map([
 ]);
 const MSN_BYTES = { start: 13, end: 16 };
 
-/** Recordings of rdma_cm are those of `daemon/roce/cm`; their connections are as all others. */
+/** Recordings named `cm-` are for `daemon/roce/cm`; their connections are like all others. */
 const NAMES = recordingNames().filter((name) => !name.startsWith('cm-'));
 
 /** Whether two answers have the same bytes but for the MSN. */

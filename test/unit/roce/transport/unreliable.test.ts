@@ -54,7 +54,7 @@ describe('UC', () => {
     expect(pair.b.user.arrivals.map(({ bytes }) => bytes.length)).toEqual([600]);
   });
 
-  it('drops a message of which any packet is missing, and takes the next one into its receive', () => {
+  it('drops a message with any packet missing, and takes the next one into its receive', () => {
     for (const lost of [0, 1, 2]) {
       const pair = pairOf();
       pair.b.user.receives.push(1000, 1000);
@@ -69,7 +69,7 @@ describe('UC', () => {
     }
   });
 
-  it('carries on after whole messages were lost', () => {
+  it('continues after whole messages were lost', () => {
     const pair = pairOf();
     pair.b.user.receives.push(10, 10);
     for (let id = 0; id < 3; id += 1) post(pair, id, send, 4);

@@ -30,7 +30,7 @@ const GOLDEN: Readonly<Record<CmMessageName, string>> = {
 describe.each(NAMES)('a %s', (name) => {
   const golden = bytesOf(GOLDEN[name]);
 
-  it('has 256 bytes, each where the specification has it', () => {
+  it('has 256 bytes, each in its place of the specification', () => {
     expect(golden).toHaveLength(256);
     expect(hexOf(writeCmMessage(name, TRANSACTION, CM_MESSAGES[name]))).toBe(hexOf(golden));
   });
@@ -76,7 +76,7 @@ describe('a MAD', () => {
   });
 });
 
-describe('what rdma_cm puts before private data', () => {
+describe('the header of rdma_cm before private data', () => {
   const addresses = {
     sourcePort: 7174,
     source: bytesOf('fd00 00*13 01'),

@@ -62,7 +62,7 @@ describe.each(['ipv4', 'ipv6'] as const)('the recording of rxe over %s', (family
     const [first, second, third] = packets;
     expect(first).toMatchObject({ opcode: 0, psn: 0xfffff0, payloadLength: 256, pkey: 0xffff });
     expect(first).toMatchObject({ trafficClass: 0x28, hopLimit: 64, migrated: false });
-    // rxe of 6.1 sends its route's hop limit and no flow label, whatever the address vector says.
+    // rxe of 6.1 sends its route's hop limit and no flow label, despite the address vector.
     expect(first?.flowLabel).toBe(0);
     expect(second).toMatchObject({ opcode: 1, psn: 0xfffff1, payloadLength: 256 });
     expect(third).toMatchObject({ opcode: 2, psn: 0xfffff2, payloadLength: 87, ackRequest: true });

@@ -69,7 +69,7 @@ function payloadOf(opcode: number): number {
   return (traits & Trait.ends) === 0 ? 512 : 5;
 }
 
-/** Golden bytes of a packet with this opcode, and the fields that they say. */
+/** Golden bytes of a packet with this opcode, and the fields that they encode. */
 function golden(opcode: number, headers: string): { bytes: Uint8Array; fields: Partial<Packet> } {
   const payloadLength = payloadOf(opcode);
   const padding = payloadLength === 5 ? 3 : 0;
@@ -154,7 +154,7 @@ describe('RoCE packets', () => {
     }
   });
 
-  it('refuses padding that the length does not bear out', () => {
+  it('refuses padding that does not match the length', () => {
     const head = '00 ffff 00 000011 00 000001';
     expect(parse(bytesOf(`04 ${head} 00*3`))).toBe(PacketRefusal.padding);
     expect(parse(bytesOf('04 10 ffff 00 000011 00 000001'))).toBe(PacketRefusal.padding);
