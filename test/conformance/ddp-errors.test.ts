@@ -34,7 +34,7 @@ async function expectTerminate(
   expect(consumer.receivedNow().every(({ status }) => status !== WCStatus.success)).toBe(true);
 }
 
-/** The same where the Terminate copies the DDP header; by default with a new responder. */
+/** Expects a Terminate that copies the DDP header; by default with a new responder. */
 async function expectError(control: string, ulpdu: string, rig?: FacingMemory): Promise<void> {
   await expectTerminate(rig ?? (await withMemory()), ulpdu, copying(control, ulpdu));
 }
@@ -79,7 +79,7 @@ describe('an untagged segment', () => {
     }
   });
 
-  it('that runs over the receive is error 1/2/5 [DDP-7.1-04, DDP-7.1-07, RDMAP-5.3-04]', async () => {
+  it('that overruns the receive is error 1/2/5 [DDP-7.1-04, DDP-7.1-07, RDMAP-5.3-04]', async () => {
     await expectError('1205c000', `${SEND} ${'41'.repeat(65)}`);
     const rig = await withMemory();
     rig.facing.say(`0143 00000000 00000000 00000001 00000000 ${'55'.repeat(64)}`);
@@ -251,7 +251,7 @@ describe('a fatal error', () => {
     const { facing } = await withMemory();
     facing.say('4143 00000000 00000005 00000001 00000000');
     expect((await facing.terminate()).slice(0, 8)).toBe('1201c000');
-    // A FIN, and no reset as long as the peer may still close.
+    // A FIN, and no reset while the peer may still close.
     expect([facing.peer.ended, facing.peer.errorCode]).toEqual([true, undefined]);
   });
 });

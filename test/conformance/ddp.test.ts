@@ -24,7 +24,7 @@ function send(control: string, msn: number, mo: number): string {
 }
 
 describe('a sent untagged message', () => {
-  it('is cut into segments of one header, with L in the last alone [DDP-4.1-03, DDP-4.1-04, DDP-4.1-05, DDP-4.1-06, DDP-4.1-09, DDP-4.1-11, DDP-4.3-01, DDP-4.3-02, DDP-4.3-05, DDP-4.3-06, DDP-4.3-09, DDP-4.3-11, DDP-5.2-01, DDP-5.2-03, DDP-5.2-05, DDP-5.3-03]', async () => {
+  it('is cut into segments of one header, with L only in the last [DDP-4.1-03, DDP-4.1-04, DDP-4.1-05, DDP-4.1-06, DDP-4.1-09, DDP-4.1-11, DDP-4.3-01, DDP-4.3-02, DDP-4.3-05, DDP-4.3-06, DDP-4.3-09, DDP-4.3-11, DDP-5.2-01, DDP-5.2-03, DDP-5.2-05, DDP-5.3-03]', async () => {
     const facing = await Facing.initiator({ wire: SMALL });
     const payload = hexOf(pattern(250));
     facing.consumer.send(payload);
@@ -55,7 +55,7 @@ describe('a sent untagged message', () => {
     ]);
   });
 
-  it('of no bytes is one segment, its header alone [DDP-4.1-03, DDP-4.4-01, DDP-5.2-10, RDMAP-5.3-08]', async () => {
+  it('of no bytes is one segment, a header without payload [DDP-4.1-03, DDP-4.4-01, DDP-5.2-10, RDMAP-5.3-08]', async () => {
     const facing = await Facing.initiator();
     facing.consumer.send('');
     expect(await facing.receive(1)).toEqual([compactHex(send('41', 1, 0))]);
@@ -63,7 +63,7 @@ describe('a sent untagged message', () => {
 });
 
 describe('a sent tagged message', () => {
-  it('is cut into segments of one STag, with TO counting on and L in the last [DDP-4.1-03, DDP-4.1-04, DDP-4.1-05, DDP-4.1-09, DDP-4.1-11, DDP-4.2-01, DDP-4.2-02, DDP-4.2-04, DDP-5.2-01, DDP-5.2-03, DDP-5.2-08, DDP-5.3-03]', async () => {
+  it('is cut into segments of one STag, with increasing TO and L in the last [DDP-4.1-03, DDP-4.1-04, DDP-4.1-05, DDP-4.1-09, DDP-4.1-11, DDP-4.2-01, DDP-4.2-02, DDP-4.2-04, DDP-5.2-01, DDP-5.2-03, DDP-5.2-08, DDP-5.3-03]', async () => {
     const facing = await Facing.initiator({ wire: SMALL });
     const payload = hexOf(pattern(250));
     // The sum with the offset carries into the upper half.
@@ -78,7 +78,7 @@ describe('a sent tagged message', () => {
     );
   });
 
-  it('of no bytes is one segment, its header alone [DDP-4.4-01, DDP-5.2-10, RDMAP-5.1-06]', async () => {
+  it('of no bytes is one segment, a header without payload [DDP-4.4-01, DDP-5.2-10, RDMAP-5.1-06]', async () => {
     const facing = await Facing.initiator();
     facing.consumer.write('', 0x11223344, 0x1000);
     expect(await facing.receive(1)).toEqual([compactHex('c140 11223344 0000000000001000')]);

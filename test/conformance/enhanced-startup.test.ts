@@ -172,7 +172,7 @@ describe('the frames', () => {
     expect(hexOf(answering.established.privateData)).toBe(data);
   });
 
-  it('answer the kind of Request that came [EMPA-10-01, EMPA-10-02, EMPA-10-04]', async () => {
+  it('have the kind and revision of the Request that they answer [EMPA-10-01, EMPA-10-02, EMPA-10-04]', async () => {
     for (const [flags, data, answer] of [
       ['5002', word({}), '5002'],
       ['4002', '', '4002'],
@@ -210,7 +210,7 @@ describe('depths at a responder', () => {
     expect([asked.initiatorDepth, asked.responderResources]).toEqual([5, 3]);
   });
 
-  it('have no more Reads outstanding than the initiator can take [EMPA-9.1-04]', async () => {
+  it('allow no more outstanding Reads than the initiator can take [EMPA-9.1-04]', async () => {
     const facing = await responder({ ird: 2, ord: 8 }, [8, 8]);
     expect(wordOf(facing.startup)).toMatchObject({ ird: 8, ord: 2 });
     expect(toldDepths(facing)).toEqual([8, 2]);
@@ -219,7 +219,7 @@ describe('depths at a responder', () => {
     expect(await readsOut(facing, 5)).toBe(2);
   });
 
-  it('stay as they are where the initiator leaves its ORD to the programs [EMPA-9.1-13]', async () => {
+  it('stay unchanged if the initiator leaves its ORD to the programs [EMPA-9.1-13]', async () => {
     const facing = await responder({ ird: 8, ord: UNNEGOTIATED }, [3, 8]);
     expect(wordOf(facing.startup)).toMatchObject({ ird: UNNEGOTIATED, ord: 8 });
     expect(toldDepths(facing)[0]).toBe(3);
@@ -227,7 +227,7 @@ describe('depths at a responder', () => {
     expect(await serves(facing, 3)).toBe(true);
   });
 
-  it('stay as they are where the initiator leaves its IRD to the programs [EMPA-9.1-15]', async () => {
+  it('stay unchanged if the initiator leaves its IRD to the programs [EMPA-9.1-15]', async () => {
     const facing = await responder({ ird: UNNEGOTIATED, ord: 8 }, [8, 5]);
     expect(wordOf(facing.startup)).toMatchObject({ ird: 8, ord: UNNEGOTIATED });
     expect(toldDepths(facing)[1]).toBe(5);
@@ -238,19 +238,19 @@ describe('depths at a responder', () => {
 });
 
 describe('depths at an initiator', () => {
-  it('hold what the responder may send [EMPA-9.1-08]', async () => {
+  it('cover every Read that the responder may send [EMPA-9.1-08]', async () => {
     const facing = await initiator({ ird: 8, ord: 6 }, [2, 8]);
     expect(toldDepths(facing)).toEqual([6, 8]);
     expect(await serves(facing, 6)).toBe(true);
   });
 
-  it('have no more Reads outstanding than the responder can take [EMPA-9.1-09]', async () => {
+  it('allow no more outstanding Reads than the responder can take [EMPA-9.1-09]', async () => {
     const facing = await initiator({ ird: 3, ord: 8 }, [8, 8]);
     expect(toldDepths(facing)).toEqual([8, 3]);
     expect(await readsOut(facing, 6)).toBe(3);
   });
 
-  it('stay as they are where the responder leaves them to the programs [EMPA-9.1-14, EMPA-9.1-16]', async () => {
+  it('stay unchanged if the responder leaves them to the programs [EMPA-9.1-14, EMPA-9.1-16]', async () => {
     const facing = await initiator({ ird: UNNEGOTIATED, ord: UNNEGOTIATED }, [4, 5]);
     expect(toldDepths(facing)).toEqual([4, 5]);
     expect(await readsOut(facing, 8)).toBe(5);
@@ -277,7 +277,7 @@ describe('the RTR flags of a Request', () => {
       { send: false, write: false, read: true },
       { b: false, c: false, d: true },
     ],
-  ])('are A and what is supported: %j [EMPA-9.2-02]', async (rtrKinds, flags) => {
+  ])('are A and the supported kinds: %j [EMPA-9.2-02]', async (rtrKinds, flags) => {
     const frame = await requestOf({ peerToPeer: true, rtrKinds });
     expect(wordOf(frame)).toMatchObject({ a: true, ...flags });
   });
@@ -306,7 +306,7 @@ describe('the RTR flags of a Reply', () => {
     }
   });
 
-  it('are those of the offer that are supported [EMPA-9.2-06, EMPA-9.2-08]', async () => {
+  it('are the offered kinds that are supported [EMPA-9.2-06, EMPA-9.2-08]', async () => {
     const offer = { a: true, b: true, d: true };
     expect(await answer(offer, ALL)).toEqual({ a: true, b: true, c: false, d: true });
     const some = { send: false, write: true, read: true };
@@ -400,7 +400,7 @@ describe('the RTR', () => {
 });
 
 describe('a rejecting Reply', () => {
-  it('carries what the responder would have needed, and reaches the initiator [EMPA-9.1-06, EMPA-9.1-11]', async () => {
+  it('carries the depths that the responder would have needed, and reaches the initiator [EMPA-9.1-06, EMPA-9.1-11]', async () => {
     const node = facingNode();
     const { peer, listener } = await dialIn(node);
     peer.say(request({ ird: 1, ord: 8 }));

@@ -51,7 +51,7 @@ describe('an FPDU', () => {
     expect(fpdus.map(({ pad }) => pad)).toEqual(lengths.map((n) => '00'.repeat((4 - (n % 4)) % 4)));
     // One after the other, with nothing between.
     expect(fpdus.map(({ at }) => at)).toEqual([0, ...fpdus.slice(0, -1).map(({ end }) => end)]);
-    // Written out: the second.
+    // The second one, byte by byte.
     const { at = 0, end = 0 } = fpdus[1] ?? {};
     const { length } = facing.startup;
     const bytes = hexOf(facing.peer.received.subarray(length + at, length + end));
@@ -65,7 +65,7 @@ describe('an FPDU', () => {
     expect(ulpdus.map(sizeOf)).toEqual([64_768, 64_768, 64_768, 200_000 - 3 * 64_750 + 18]);
   });
 
-  it('reaches the consumer as its ULPDU alone, with its length [MPA-3-09, MPA-4.3-13]', async () => {
+  it('passes only its ULPDU to the consumer, with its length [MPA-3-09, MPA-4.3-13]', async () => {
     for (const facing of [await wanting(), await Facing.responder()]) {
       const payloads = [0, 1, 2, 3, 511, 512, 513, 2000].map((n, i) =>
         hex32(i + 1)
@@ -172,7 +172,7 @@ describe('MULPDU', () => {
 });
 
 describe('markers that a peer asked for', () => {
-  it('are the example of the RFC: the first FPDU [MPA-4.2-01, MPA-4.2-02, MPA-4.4-13, MPA-4.4-17]', async () => {
+  it('match the example of the RFC: the first FPDU [MPA-4.2-01, MPA-4.2-02, MPA-4.4-13, MPA-4.4-17]', async () => {
     const facing = await marked();
     sendAll(facing, [24]);
     await facing.receive(1);
@@ -181,7 +181,7 @@ describe('markers that a peer asked for', () => {
     );
   });
 
-  it('are the example of the RFC: the second FPDU [MPA-4.3-04, MPA-4.4-11, MPA-4.4-18]', async () => {
+  it('match the example of the RFC: the second FPDU [MPA-4.3-04, MPA-4.4-11, MPA-4.4-18]', async () => {
     const facing = await marked();
     sendAll(facing, [464, 24]);
     await facing.receive(2);
@@ -209,7 +209,7 @@ describe('markers that a peer asked for', () => {
     expect(fpdu?.markers).toMatchObject([{ at: 0 }, { at: 512, fpduPointer: 508 }]);
   });
 
-  it('stand at every 512th byte and point to their FPDU, with zero bits where the RFC wants them [MPA-4.2-01, MPA-4.2-02, MPA-4.2-04, MPA-4.3-01, MPA-4.3-04, MPA-4.3-07, MPA-4.3-10, MPA-4.3-11, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13]', async () => {
+  it('stand at every 512th byte and point to their FPDU, with zero bits where the RFC requires them [MPA-4.2-01, MPA-4.2-02, MPA-4.2-04, MPA-4.3-01, MPA-4.3-04, MPA-4.3-07, MPA-4.3-10, MPA-4.3-11, MPA-4.4-11, MPA-4.4-12, MPA-4.4-13]', async () => {
     const facing = await marked();
     const lengths = Array.from({ length: 60 }, (_, i) => (i * 211) % 2900);
     sendAll(facing, lengths);
@@ -262,7 +262,7 @@ describe('a CRC that is wrong', () => {
       const facing = await Facing.responder();
       facing.consumer.postReceive(8);
       const bytes = facing.frame(`${send(1)} 4142`);
-      // ULPDU_Length itself is part of it: made smaller by 4, so the FPDU ends too early.
+      // The CRC covers ULPDU_Length, too: reduced by 4, it makes the FPDU end too early.
       bytes[at === 0 ? 1 : at] = (bytes[at === 0 ? 1 : at] ?? 0) ^ 4;
       facing.peer.say(bytes);
       expect(await facing.terminate()).toBe('20020000');

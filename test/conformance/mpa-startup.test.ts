@@ -23,7 +23,7 @@ afterEach(closeFacing);
 /** A Send of queue 0 with MSN 1. */
 const SEND = '4143 00000000 00000000 00000001 00000000';
 
-/** Revision 1 as in RFC 5044 alone: CRC requested, no private data. */
+/** A Request of RFC 5044 only, revision 1: CRC requested, no private data. */
 const REQUEST_1 = startupFrame(REQUEST_KEY, '4001');
 const REPLY_1 = startupFrame(REPLY_KEY, '4001');
 
@@ -179,7 +179,7 @@ describe('a responder', () => {
     await expectRefused(bytes, finish);
   });
 
-  it('reports what it refused [MPA-7.1.1-03, MPA-7.1.1-16, MPA-7.1.1-20, MPA-7.1.1-21, MPA-8-06]', async () => {
+  it('reports the cause of a refusal [MPA-7.1.1-03, MPA-7.1.1-16, MPA-7.1.1-20, MPA-7.1.1-21, MPA-8-06]', async () => {
     for (const [, bytes, finish] of REFUSED) {
       const node = await expectRefused(bytes, finish);
       expect(node.notices).toContainEqual(

@@ -1,4 +1,4 @@
-/** The upper-layer binding of NFS version 3 (RFC 5667, 8267) of a real server, to literal bytes. */
+/** The upper-layer binding of NFS version 3 (RFC 5667, 8267): a real server and literal bytes. */
 import { chmodSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';

@@ -1,4 +1,4 @@
-/** RDMAP operations (RFC 5040 §4, §5) of a real host: what a raw peer receives and may send. */
+/** RDMAP operations (RFC 5040 §4, §5) of a real host: a raw peer receives and sends them. */
 import { afterEach, describe, expect, it } from 'vitest';
 import { Access, SendFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/enums';
 import { hex32, hex64 } from '../support/consumer.ts';
@@ -228,7 +228,7 @@ describe('an RDMA Read, as requester', () => {
 });
 
 describe('an RDMA Read, as responder', () => {
-  it('is answered by one tagged message to the sink that was named [RDMAP-4.1-03, RDMAP-4.4-02, RDMAP-5.2-01, RDMAP-5.2.1-03, RDMAP-5.2.1-07, RDMAP-5.2.2-01, DDP-4.2-02]', async () => {
+  it('gets one tagged message to the named sink [RDMAP-4.1-03, RDMAP-4.4-02, RDMAP-5.2-01, RDMAP-5.2.1-03, RDMAP-5.2.1-07, RDMAP-5.2.2-01, DDP-4.2-02]', async () => {
     const facing = await Facing.responder({ wire: SMALL });
     const { consumer } = facing;
     const region = consumer.register(0x1000);
@@ -248,7 +248,7 @@ describe('an RDMA Read, as responder', () => {
     expect([consumer.receivedNow(), consumer.sent]).toEqual([[], []]);
   });
 
-  it('copies the sink without looking at it [RDMAP-4.4-02, RDMAP-4.4-03]', async () => {
+  it('copies the sink into the Response without checking it [RDMAP-4.4-02, RDMAP-4.4-03]', async () => {
     const facing = await Facing.responder();
     const region = facing.consumer.register(8);
     region.bytes[0] = 0x51;
@@ -265,7 +265,7 @@ describe('an RDMA Read, as responder', () => {
     expect(await facing.receive(1)).toEqual([compactHex('c142 11223344 0000000000001000')]);
   });
 
-  it('consumes no receive, and IRD of them fit [RDMAP-5.2.1-02, RDMAP-5.2.2-02, RDMAP-6.1-02]', async () => {
+  it('consumes no receive, and as many as IRD are served [RDMAP-5.2.1-02, RDMAP-5.2.2-02, RDMAP-6.1-02]', async () => {
     const facing = await Facing.responder({ wishes: { initiatorDepth: 4, responderResources: 4 } });
     const region = facing.consumer.register(8);
     const source = `${region.stag} ${hex64(0x1000)}`;
@@ -289,7 +289,7 @@ describe('an RDMA Read, as responder', () => {
     );
   });
 
-  it('sees what was sent and written before it [RDMAP-5.5-06, DDP-5.4-02, ARCH-ORD-03, RDMAP-5.5-07]', async () => {
+  it('sees the Sends and Writes before it [RDMAP-5.5-06, DDP-5.4-02, ARCH-ORD-03, RDMAP-5.5-07]', async () => {
     const facing = await Facing.responder();
     const { consumer } = facing;
     const region = consumer.register(8);
@@ -361,7 +361,7 @@ describe('Sends and Writes of a consumer', () => {
 });
 
 describe('a stream in RDMA mode', () => {
-  it('carries RDMA messages alone until it is torn down [RDMAP-6.1-01]', async () => {
+  it('carries only RDMA messages until it is torn down [RDMAP-6.1-01]', async () => {
     const facing = await Facing.responder();
     const { consumer, peer } = facing;
     const region = consumer.register(64, { access: Access.localWrite | Access.remoteRead });

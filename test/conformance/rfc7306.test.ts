@@ -79,7 +79,7 @@ describe('a device', () => {
 });
 
 describe('an atomic, as responder', () => {
-  it('is answered on queue 3 with identifier and original value, and is not the consumer’s [RDMAPX-4.1-01, RDMAPX-4.1-03, RDMAPX-5-03, RDMAPX-5.2-01, RDMAPX-5.2.1-08, RDMAPX-5.2.1-09, RDMAPX-5.2.1-12, RDMAPX-5.2.2-02]', async () => {
+  it('is answered on queue 3 with identifier and original value, without a completion for the consumer [RDMAPX-4.1-01, RDMAPX-4.1-03, RDMAPX-5-03, RDMAPX-5.2-01, RDMAPX-5.2.1-08, RDMAPX-5.2.1-09, RDMAPX-5.2.1-12, RDMAPX-5.2.2-02]', async () => {
     const { facing, target, word } = await withWord(0x2an);
     facing.consumer.postReceive(64);
     facing.say(fetchAdd(1, target, 1), fetchAdd(2, target, 1));
@@ -111,7 +111,7 @@ describe('an atomic, as responder', () => {
       0x0080_0080_0080_0080n,
       0x0000_0000_0000_0000n,
     ],
-    ['is XOR where every bit is a field', 0b1100n, 0b1010n, 0xffff_ffff_ffff_ffffn, 0b0110n],
+    ['is XOR if every bit is a field', 0b1100n, 0b1010n, 0xffff_ffff_ffff_ffffn, 0b0110n],
   ])(
     'FetchAdd %s [RDMAPX-5.1.1-01, RDMAPX-5.1.1-02, RDMAPX-5.1.1-03]',
     async (_name, original, add, mask, result) => {
@@ -123,8 +123,8 @@ describe('an atomic, as responder', () => {
   );
 
   it.each([
-    ['swaps what is equal', 5n, [9n, ~0n, 5n, ~0n], 9n],
-    ['leaves what differs', 5n, [9n, ~0n, 4n, ~0n], 5n],
+    ['swaps an equal value', 5n, [9n, ~0n, 5n, ~0n], 9n],
+    ['leaves a different value', 5n, [9n, ~0n, 4n, ~0n], 5n],
     ['compares under its mask', 0xab05n, [9n, ~0n, 5n, 0xffn], 9n],
     ['swaps under its mask', 0xab05n, [0x77n, 0xffn, 0xab05n, ~0n], 0xab77n],
     ['swaps anything with an empty compare mask', 5n, [9n, ~0n, 0n, 0n], 9n],
@@ -223,7 +223,7 @@ describe('an atomic, as responder', () => {
     expect(answers[4]?.slice(28)).toBe('0300000000000000');
   });
 
-  it('waits for what came before it [RDMAPX-5.4-02, RDMAPX-7-02]', async () => {
+  it('waits for the messages before it [RDMAPX-5.4-02, RDMAPX-7-02]', async () => {
     const { facing, target, word } = await withWord();
     facing.consumer.postReceive(8);
     facing.say('0143 00000000 00000000 00000001 00000000 41', fetchAdd(1, target, 1));
@@ -235,7 +235,7 @@ describe('an atomic, as responder', () => {
     expect(word()).toBe(1n);
   });
 
-  it('shares IRD with Reads, and IRD of them have room [RDMAPX-5.2.2-03]', async () => {
+  it('shares IRD with Reads, and as many as IRD are served [RDMAPX-5.2.2-03]', async () => {
     const wishes = { initiatorDepth: 2, responderResources: 2 };
     const { facing, target } = await withWord(0n, { wishes });
     facing.say(fetchAdd(1, target, 1), `${head('41', 1, 2)} 00000001 ${ZERO} 00000008 ${target}`);
@@ -321,7 +321,7 @@ describe('an atomic, as requester', () => {
     expect(sink.bytes.every((byte) => byte === 0)).toBe(true);
   });
 
-  it('does not complete by a Response that does not fit [RDMAPX-5.2.2-06, RDMAPX-8.2-01]', async () => {
+  it('does not complete by a Response that does not match it [RDMAPX-5.2.2-06, RDMAPX-8.2-01]', async () => {
     for (const [make, control] of [
       [(id: string) => `${head('4b', 3, 1)} ${hex32(Number.parseInt(id, 16) ^ 1)} ${ZERO}`, '02ff'],
       [(id: string) => `${head('4b', 3, 1)} ${id} 000000000000`, '02ff'],
@@ -335,7 +335,7 @@ describe('an atomic, as requester', () => {
     }
   });
 
-  it('shares ORD with Reads, and as many Responses have room [RDMAPX-5.2-01, RDMAPX-5.2.2-04]', async () => {
+  it('shares ORD with Reads, and receives as many Responses [RDMAPX-5.2-01, RDMAPX-5.2.2-04]', async () => {
     const facing = await Facing.initiator({ wishes: { initiatorDepth: 2, responderResources: 2 } });
     const { consumer } = facing;
     const sink = consumer.register(8);
@@ -420,7 +420,7 @@ describe('Immediate Data', () => {
     }
   });
 
-  it('raises a solicited event with opcode 9 alone [RDMAPX-6.3-06]', async () => {
+  it('raises a solicited event with opcode 9 only [RDMAPX-6.3-06]', async () => {
     const facing = await Facing.responder();
     const { consumer, node } = facing;
     let events = 0;

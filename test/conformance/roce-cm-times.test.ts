@@ -39,7 +39,7 @@ describe('a lost message', () => {
     expect([active.qp.state, passive.qp.state]).toEqual([QPState.RTS, QPState.RTS]);
   });
 
-  it('is sent again: a DREQ, and what answers it [IBCM-RTY-04]', () => {
+  it('is sent again: a DREQ, and its answer [IBCM-RTY-04]', () => {
     for (const nth of [1, 2]) {
       const world = new CmWorld();
       const { active, passive, dialer } = world.connected();
@@ -92,7 +92,7 @@ describe('a peer that does not answer', () => {
     expect(world.types).toEqual([]);
     world.run(2 * SECOND);
     world.take(unreachable);
-    // And a REJ, for a peer that has got one of them.
+    // And a REJ, for a peer that has received one of the requests.
     expect(fault.status.fired).toBe(16 + 1);
   });
 
@@ -110,7 +110,7 @@ describe('a peer that does not answer', () => {
     expect(passive.qp.state).toBe(QPState.ERR);
   });
 
-  it('with a DREP is taken for gone [IBCM-RTY-08]', () => {
+  it('with a DREP is considered gone [IBCM-RTY-08]', () => {
     const world = new CmWorld();
     const { active, dialer } = world.connected();
     world.host.faults.add({ kind: 'drop', every: 1 }, undefined);
@@ -125,14 +125,14 @@ describe('a peer that does not answer', () => {
   });
 });
 
-describe('a server that takes its time', () => {
-  it('has its client wait, by an MRA for the repeated request [IBCM-MRA-02]', () => {
+describe('a slow server', () => {
+  it('makes its client wait, by an MRA for the repeated request [IBCM-MRA-02]', () => {
     const world = new CmWorld();
     world.listener();
     const [active, passive] = [world.initialised(0), world.initialised(1)];
     world.cm.connect(world.resolved(), active.qp, WISHES);
     const { id } = world.take(connectRequest);
-    // Longer than a peer without an answer would be waited for.
+    // Longer than a client waits for a peer that does not answer.
     world.run(200 * SECOND);
     expect(world.types).toEqual([]);
     world.cm.accept(id, passive.qp, WISHES);

@@ -35,7 +35,7 @@ const WISHES: CMParameters = {
   wire: undefined,
 };
 
-/** A host whose peer speaks connection management by hand. */
+/** A host with a peer that sends the messages of connection management by hand. */
 class CmFacing implements AsyncDisposable {
   readonly facing: RoceFacing;
   readonly events: HostCmEvent[] = [];
@@ -54,7 +54,7 @@ class CmFacing implements AsyncDisposable {
     return this.facing.host.cm;
   }
 
-  /** A queue pair in INIT, as that of a connection id is. */
+  /** A queue pair in INIT, as a connection id has it. */
   end(type: QPType = QPType.rc): RoceEnd {
     const end = new RoceEnd(this.facing, 0, type, (bytes) => new ViewBacking(bytes));
     end.modify(QPState.INIT, MASKS[type][0], { accessFlags: 0 });
@@ -114,7 +114,7 @@ class CmFacing implements AsyncDisposable {
     return event;
   }
 
-  /** The peer has connected; the last event is the end's. */
+  /** Accepts a connection of the peer, up to the event that establishes it. */
   async connected(): Promise<{ end: RoceEnd; ours: string; id: HostId }> {
     this.listen();
     this.request();
@@ -162,7 +162,7 @@ describe('a request of a peer', () => {
     expect(at(0, 4)).not.toBe('00000000');
     expect(at(4, 4)).toBe(COMM);
     expect(at(12, 3)).toBe(digits(end.qp.qpn, 6));
-    // Depths: what it serves, and what it asks for.
+    // Depths: Reads that the host serves, and Reads that it requests.
     expect([at(24, 1), at(25, 1)]).toEqual(['02', '03']);
     expect(at(36, 2)).toBe('0900');
     // Each end names the PSN that it expects first.
@@ -180,7 +180,7 @@ describe('a request of a peer', () => {
     cm.request({ port: 9 });
     const { transaction, body } = await cm.hear(Mad.rej);
     expect(transaction).toBe(TRANSACTION);
-    // The peer's number; it was a REQ; no information; the reason.
+    // The peer's number; the rejected message, a REQ; no information; the reason.
     expect(body.slice(8, 24)).toBe(`${COMM}00000008`);
     expect(cm.events).toEqual([]);
   });
@@ -219,7 +219,7 @@ describe('a request of a peer', () => {
     ['RC', QPType.rc, 0],
     ['UC', QPType.uc, 1],
   ] as const)(
-    'for %s is accepted with a queue pair of that type alone [IBCM-REQ-06]',
+    'for %s is accepted only with a queue pair of that type [IBCM-REQ-06]',
     async (_name, type, transport) => {
       await using cm = await CmFacing.open();
       cm.listen();
@@ -305,7 +305,7 @@ describe('a connection', () => {
     await until('the end', () => end.qp.state === QPState.ERR);
   });
 
-  it('that is ended here sends a DREQ, and is over with the DREP of its peer [IBCM-DREQ-03, IBCM-DREP-02]', async () => {
+  it('that the host ends sends a DREQ, and has ended at the DREP of its peer [IBCM-DREQ-03, IBCM-DREP-02]', async () => {
     await using cm = await CmFacing.open();
     const { end, ours, id } = await cm.connected();
     cm.cm.disconnect(id);
@@ -316,7 +316,7 @@ describe('a connection', () => {
     expect(end.qp.state).toBe(QPState.ERR);
   });
 
-  it('of a device begins with a REQ, and ends it as rejected or established [IBCM-REQ-03, IBCM-RTU-03, IBCM-REJ-05, IBCM-MSG-03, IBCM-IP-03]', async () => {
+  it('that the host requests begins with a REQ, and is established or rejected [IBCM-REQ-03, IBCM-RTU-03, IBCM-REJ-05, IBCM-MSG-03, IBCM-IP-03]', async () => {
     await using cm = await CmFacing.open();
     const id = await cm.dialed();
     const end = cm.end();
@@ -383,7 +383,7 @@ describe('a reply', () => {
 });
 
 describe('a connection that its peer has not confirmed', () => {
-  /** Accepted, with the REP that the peer has got. */
+  /** An accepted connection, with the REP that the peer received. */
   async function accepted(cm: CmFacing): Promise<{ id: HostId; end: RoceEnd; ours: string }> {
     cm.listen();
     cm.request();
@@ -427,7 +427,7 @@ describe('a connection that its peer has not confirmed', () => {
 });
 
 describe('a request that its peer withdraws', () => {
-  it('is over: it cannot be accepted any more [IBCM-REJ-09]', async () => {
+  it('has ended: it can no longer be accepted [IBCM-REJ-09]', async () => {
     await using cm = await CmFacing.open();
     cm.listen();
     cm.request();

@@ -57,7 +57,7 @@ describe('an unreliable connection', () => {
     await facing.silence();
   });
 
-  it('drops a message of which a packet is missing, and takes the next one [ROCE-UC-04, ROCE-UC-05]', async () => {
+  it('drops a message with a missing packet, and takes the next one [ROCE-UC-04, ROCE-UC-05]', async () => {
     await using facing = await open();
     const { end } = facing;
     end.receives.post(9, [end.piece(0, 1024)]);

@@ -95,7 +95,7 @@ describe('packets of a queue pair', () => {
     ]);
   });
 
-  it('of a Write name address, key and length of the message in its first packet alone [ROCE-BTH-09, ROCE-OPC-02, ROCE-MTU-01]', async () => {
+  it('of a Write name address, key and length of the message only in its first packet [ROCE-BTH-09, ROCE-OPC-02, ROCE-MTU-01]', async () => {
     await using facing = await RoceFacing.open();
     const { end } = facing;
     const bytes = fill(facing, 2 * MTU + 4);
@@ -119,7 +119,7 @@ describe('packets of a queue pair', () => {
     ]);
   });
 
-  it('carry immediate data, and the key to invalidate, in the last packet alone [ROCE-BTH-10, ROCE-BTH-11, ROCE-OPC-03]', async () => {
+  it('carry immediate data, and the key to invalidate, only in the last packet [ROCE-BTH-10, ROCE-BTH-11, ROCE-OPC-03]', async () => {
     await using facing = await RoceFacing.open();
     const { end } = facing;
     const bytes = fill(facing, MTU + 4);
@@ -148,7 +148,7 @@ describe('packets of a queue pair', () => {
 });
 
 describe('a received packet', () => {
-  /** Sends the packets, of which only the last is right: a Send that completes the receive. */
+  /** Sends packets of which only the last is accepted: a Send that completes the receive. */
   async function onlyLast(
     facing: RoceFacing,
     wrong: readonly (Uint8Array | Said)[],
@@ -195,7 +195,7 @@ describe('a received packet', () => {
     expect(end.qp.state).toBe(QPState.RTS);
   });
 
-  it('may have any reserved bits, and that of path migration [ROCE-BTH-23]', async () => {
+  it('may have any reserved bits, and the bit of path migration [ROCE-BTH-23]', async () => {
     await using facing = await RoceFacing.open();
     const { end } = facing;
     end.receives.post(9, [end.piece(0, 64)]);
@@ -325,7 +325,7 @@ describe('a queue pair of two hosts', () => {
     expect(packets.map(({ rest }) => rest.length / 2)).toEqual([1024, 4]);
   });
 
-  it('hears nothing below RTR, and sends nothing before RTS [IBV-QP-20, IBV-QP-21]', async () => {
+  it('receives nothing below RTR, and sends nothing before RTS [IBV-QP-20, IBV-QP-21]', async () => {
     await using facing = await RoceFacing.open(QPType.rc, {}, QPState.RTR);
     const { end } = facing;
     end.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [] });

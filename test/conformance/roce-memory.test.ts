@@ -55,7 +55,7 @@ async function event({ context }: RoceSide, type: AsyncEventType) {
 }
 
 describe('a memory window', () => {
-  /** Binds a window onto 64 bytes of the side's memory, from `offset` on; the status. */
+  /** Binds a window onto 64 bytes of the side's memory, from `offset` on; returns the status. */
   async function bind(
     side: RoceSide,
     rkey: number,
@@ -153,7 +153,7 @@ describe('a memory window', () => {
     expect((await server.qp.query()).state).toBe(QPState.ERR);
   });
 
-  it('of type 2 serves the queue pair alone that bound it [IBV-MW-10]', async () => {
+  it('of type 2 serves only the queue pair that bound it [IBV-MW-10]', async () => {
     await using pair = await rocePair(fixture);
     const { server } = pair;
     const beside = await roceSide(fixture.client);
@@ -175,7 +175,7 @@ describe('a memory window', () => {
   });
 
   it.each([
-    ['a region that is not there', { lkey: 0x1234 }],
+    ['an unknown region', { lkey: 0x1234 }],
     ['a range beyond its region', { offset: 65_500 }],
   ])('is not bound to %s: a bind error [IBV-MW-11, IBV-WC-11]', async (_what, change) => {
     await using pair = await rocePair(fixture);
@@ -223,7 +223,7 @@ describe('a region', () => {
     expect(await statuses(client, 1)).toEqual([remAccessErr]);
   });
 
-  it('of the sender must be its own: a local error, and the rest is flushed [IBV-MR-04, IBV-WC-01]', async () => {
+  it('of another domain cannot be sent from: a local error, and the rest is flushed [IBV-MR-04, IBV-WC-01]', async () => {
     await using pair = await rocePair(fixture);
     const { client } = pair;
     const foreign = await (await client.context.allocPD()).allocMR(64, Access.localWrite);
@@ -285,7 +285,7 @@ describe('a shared receive queue', () => {
     await peer.context.close();
   });
 
-  it('keeps its receives when a queue pair fails, which reports that it takes none any more [IBV-SRQ-06, IBV-SRQ-07, IBV-AE-05]', async () => {
+  it('keeps its receives when a queue pair fails, which reports that it will take no more [IBV-SRQ-06, IBV-SRQ-07, IBV-AE-05]', async () => {
     await using holder = await roceSide(fixture.server);
     const srq = await holder.pd.createSRQ({ maxWr: 8 });
     const [one, two] = [await member(holder, srq), await member(holder, srq)];
@@ -343,7 +343,7 @@ describe('completions', () => {
     await expect(pair.server.cq.close()).rejects.toEqual(verbsError('EBUSY'));
   });
 
-  it('of a queue come in the order of its requests; of unsignalled ones there is none [IBV-WC-02, IBV-WC-03, IBV-WC-04]', async () => {
+  it('of a queue come in the order of its requests; unsignalled requests have none [IBV-WC-02, IBV-WC-03, IBV-WC-04]', async () => {
     await using pair = await rocePair(fixture);
     const { server, client } = pair;
     for (let wrId = 0; wrId < 8; wrId += 1) server.qp.postRecv({ wrId, sgList: [] });
@@ -374,7 +374,7 @@ describe('completions', () => {
     ]);
   });
 
-  it('of a receive have the length of the message, and what it carried [IBV-WC-06, IBV-WC-07]', async () => {
+  it('of a receive have the length and the immediate data of the message [IBV-WC-06, IBV-WC-07]', async () => {
     await using pair = await rocePair(fixture);
     const { server, client } = pair;
     server.qp.postRecv([{ sgList: [server.mr.sge(0, 64)] }, { sgList: [] }]);
@@ -390,7 +390,7 @@ describe('completions', () => {
       ...{ opcode: WROpcode.rdmaWriteWithImm, flags: signaled, immData: 6 },
       ...{ sgList: [client.mr.sge(0, 20)], ...remote(server.mr, 128) },
     });
-    // The receive that it takes has no room, and needs none.
+    // The receive that the Write takes has no room, and needs none.
     expect(await completions(server.cq)).toMatchObject([
       { ...SUCCESS, opcode: WCOpcode.recvImmediate, byteLen: 20, immData: 6n },
     ]);
@@ -415,7 +415,7 @@ describe('completions', () => {
     await peer.context.close();
   });
 
-  it('arm once, for the next one, or for the next that its sender solicits or that fails [IBV-CQ-03, IBV-CQ-04, IBV-CQ-05, IBV-CQ-08]', async () => {
+  it('raise one event for each arming: for the next one, or for the next that is solicited or fails [IBV-CQ-03, IBV-CQ-04, IBV-CQ-05, IBV-CQ-08]', async () => {
     await using pair = await rocePair(fixture);
     const { server, client } = pair;
     const channel = await server.context.createCompChannel();

@@ -36,7 +36,7 @@ function times({ heard }: RoceFacing, psn: number): number {
   return heard.filter((packet) => packet.psn === psn).length;
 }
 
-/** Answers each packet that came since the last call: the receiver is not ready. */
+/** Answers each packet since its last call with an RNR NAK. */
 function refuser(facing: RoceFacing): () => void {
   let answered = 0;
   return () => {
@@ -61,7 +61,7 @@ describe('a message', () => {
     expect(await facing.outcome(1)).toEqual([[3, success]]);
   });
 
-  it('is not completed by an acknowledgement of what was not sent, nor by an old one [ROCE-ACK-10]', async () => {
+  it('is not completed by an acknowledgement of an unsent packet, nor by an old one [ROCE-ACK-10]', async () => {
     await using facing = await RoceFacing.open();
     send(facing, 1);
     await facing.requests(1);
@@ -85,7 +85,7 @@ describe('a message', () => {
     expect(lasts.map(({ ackRequest }) => ackRequest)).toEqual([true, true]);
   });
 
-  it('is sent again without an answer, with the same PSN and bytes, and fails after retry_cnt timeouts [ROCE-RTY-01, ROCE-RTY-02, ROCE-RTY-03, ROCE-RTY-04]', async () => {
+  it('is sent again if no answer comes, with the same PSN and bytes, and fails after retry_cnt timeouts [ROCE-RTY-01, ROCE-RTY-02, ROCE-RTY-03, ROCE-RTY-04]', async () => {
     await using facing = await RoceFacing.open(QPType.rc, { timeout: SHORT, retryCnt: 2 });
     const { end } = facing;
     send(facing, 2);
@@ -116,7 +116,7 @@ describe('a message', () => {
 });
 
 describe('a NAK', () => {
-  it('of a sequence error has everything from its PSN on sent again, and acknowledges all before [ROCE-NAK-14, ROCE-NAK-15]', async () => {
+  it('of a sequence error causes everything from its PSN on to be sent again, and acknowledges all before [ROCE-NAK-14, ROCE-NAK-15]', async () => {
     await using facing = await RoceFacing.open();
     send(facing, 3);
     await facing.requests(3);
@@ -155,7 +155,7 @@ describe('a NAK', () => {
     },
   );
 
-  it('that the receiver is not ready has the message repeated without limit, and does not use up retry_cnt [ROCE-RNR-07, ROCE-RNR-08]', async () => {
+  it('that the receiver is not ready causes repetitions without limit, which do not count for retry_cnt [ROCE-RNR-07, ROCE-RNR-08]', async () => {
     await using facing = await RoceFacing.open(QPType.rc, { retryCnt: 0, rnrRetry: 7 });
     send(facing);
     const refuse = refuser(facing);
@@ -231,7 +231,7 @@ describe('a Read', () => {
     });
   });
 
-  it('is not completed by the acknowledgement of a later message, which has it repeated [ROCE-READ-10]', async () => {
+  it('is not completed by the acknowledgement of a later message, which causes the Read to be repeated [ROCE-READ-10]', async () => {
     await using facing = await RoceFacing.open();
     const { end } = facing;
     read(facing, 1, 4);
@@ -248,7 +248,7 @@ describe('a Read', () => {
     ]);
   });
 
-  it('is one of at most max_rd_atomic without an answer [ROCE-READ-11]', async () => {
+  it('waits while max_rd_atomic of them have no answer [ROCE-READ-11]', async () => {
     await using facing = await RoceFacing.open(QPType.rc, { maxRdAtomic: 2 });
     for (const wrId of [1, 2, 3]) read(facing, wrId, 4);
     facing.end.ring();
@@ -334,7 +334,7 @@ describe('an atomic', () => {
 });
 
 describe('a queue pair in SQD', () => {
-  it('repeats and completes what was started, and starts nothing more until RTS [IBV-QP-22, IBV-QP-23]', async () => {
+  it('repeats and completes the started requests, and starts no others until RTS [IBV-QP-22, IBV-QP-23]', async () => {
     await using facing = await RoceFacing.open();
     const { end } = facing;
     send(facing);

@@ -111,13 +111,13 @@ describe('acknowledgement', () => {
     });
     expect(await answer(facing)).toEqual([psnAt(0), SYNDROME.ack, 1]);
     expect(hexOf(facing.end.memory.subarray(64, 68))).toBe(PAYLOAD);
-    // It took no receive, and no program was told.
+    // It took no receive, and no program was notified.
     expect(facing.end.completions.poll()).toEqual([]);
   });
 });
 
 describe('a gap', () => {
-  it('is answered by one NAK for the missing PSN, and what follows is dropped until it comes [ROCE-NAK-01, ROCE-NAK-02, ROCE-NAK-03, ROCE-ORD-01]', async () => {
+  it('gets one NAK for the missing PSN, and later packets are dropped until the missing one arrives [ROCE-NAK-01, ROCE-NAK-02, ROCE-NAK-03, ROCE-ORD-01]', async () => {
     await using facing = await RoceFacing.open();
     receives(facing, 3);
     facing.say(send(1));
@@ -239,7 +239,7 @@ describe('a Read', () => {
     facing.say(
       send(0, { ackRequest: false }),
       { opcode: Op.readRequest, psn: psnAt(1), rest: targetOf(facing, 0, 4) },
-      // Of other bytes: without a fence, a later request may change those that a Read returns.
+      // It targets other bytes: without a fence, it could change the bytes that the Read returns.
       { opcode: Op.fetchAdd, psn: psnAt(2), rest: atomicEth(end.address(8), end.mr.rkey, 1n) },
     );
     const packets = await facing.answers(2);
@@ -274,7 +274,7 @@ describe('an atomic', () => {
 });
 
 describe('a receiver that is not ready', () => {
-  it('answers an RNR NAK with its timer, and executes nothing [ROCE-RNR-01, ROCE-RNR-02, ROCE-RNR-03]', async () => {
+  it('answers with an RNR NAK that carries its timer, and executes nothing [ROCE-RNR-01, ROCE-RNR-02, ROCE-RNR-03]', async () => {
     await using facing = await RoceFacing.open(QPType.rc, { minRnrTimer: 12 });
     facing.say(send(0));
     expect(await answer(facing)).toEqual([psnAt(0), SYNDROME.rnr | 12, 0]);
@@ -285,7 +285,7 @@ describe('a receiver that is not ready', () => {
     expect(await facing.outcome(1)).toEqual([[1, success]]);
   });
 
-  it('holds up a Write with immediate data before anything of its last packet is done [ROCE-RNR-04]', async () => {
+  it('delays a Write with immediate data before any part of its last packet is executed [ROCE-RNR-04]', async () => {
     await using facing = await RoceFacing.open();
     const request = {
       opcode: Op.writeOnlyImmediate,
@@ -305,7 +305,7 @@ describe('a receiver that is not ready', () => {
     });
   });
 
-  it('drops what follows, which counts as no gap [ROCE-RNR-05]', async () => {
+  it('drops later packets, which count as no gap [ROCE-RNR-05]', async () => {
     await using facing = await RoceFacing.open();
     facing.say(send(0), send(1));
     expect((await answer(facing))[1]).toBe(SYNDROME.rnr | 1);
@@ -313,7 +313,7 @@ describe('a receiver that is not ready', () => {
   });
 });
 
-/** Ends of a connection by a NAK: what the peer says, the NAK, the event. */
+/** NAKs that end a connection: the requests of the peer, the NAK, the event. */
 const REFUSALS: readonly [
   string,
   (facing: RoceFacing) => readonly (Partial<RawPacket> & { opcode: number })[],
@@ -449,7 +449,7 @@ describe('a NAK that ends the connection', () => {
     }
   });
 
-  it('answers a Read where the queue pair serves none: an invalid request [ROCE-READ-06]', async () => {
+  it('answers a Read if the queue pair serves none: an invalid request [ROCE-READ-06]', async () => {
     await using facing = await RoceFacing.open(QPType.rc, { maxDestRdAtomic: 0 });
     facing.say({ opcode: Op.readRequest, psn: psnAt(0), rest: targetOf(facing, 0, 4) });
     expect((await answer(facing)).slice(0, 2)).toEqual([psnAt(0), SYNDROME.invalid]);
@@ -476,7 +476,7 @@ describe('a NAK that ends the connection', () => {
 });
 
 describe('a Send with invalidation', () => {
-  it('of a key that is no window is acknowledged, and fails the receiver alone [ROCE-NAK-13]', async () => {
+  it('of a key that is no window is acknowledged, and fails only the receiver [ROCE-NAK-13]', async () => {
     await using facing = await RoceFacing.open();
     receives(facing, 1);
     const rest = `${digits(facing.end.mr.rkey, 8)}${PAYLOAD}`;

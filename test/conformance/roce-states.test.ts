@@ -20,7 +20,7 @@ const { success, wrFlushErr } = CQEStatus;
 const THERE = { ...PEER, dgid: mappedGid(127, 0, 0, 3) };
 const STEPS = [INIT, RTR, RTS] as const;
 
-/** Queue pairs of one device, without memory of their own. */
+/** Queue pairs of one device, without their own memory. */
 class States {
   readonly world = new RoceWorld();
   readonly #nic = this.world.device(0).nic;
@@ -134,7 +134,7 @@ describe('attributes of a transition', () => {
     ['RC in SQD', QPType.rc, SQD, SQD_RC | minRnrTimer | A.maxDestRdAtomic | pathMigState],
     ['UC in SQD', QPType.uc, SQD, OWN | pathMigState],
     ['UD in SQD', QPType.ud, SQD, pkeyIndex | qkey],
-  ])('%s: what may change, with and without the state [IBV-ATTR-09]', (_, type, state, may) => {
+  ])('%s: optional bits, with and without the state [IBV-ATTR-09]', (_, type, state, may) => {
     const states = new States();
     expect(states.optional(type, state, state, A.state)).toBe(may);
     expect(states.optional(type, state, state, 0) & ~A.state).toBe(may);
@@ -225,7 +225,7 @@ describe('states', () => {
 describe('a queue pair', () => {
   const RETRIES = { timeout: 8, retryCnt: 1, rnrRetry: 7 };
 
-  it('in ERR flushes its sends in order, then its receives, and what is posted later [IBV-ERR-03, IBV-ERR-04, IBV-ERR-05, IBV-ERR-06]', () => {
+  it('in ERR flushes its sends in order, then its receives, and work that is posted later [IBV-ERR-03, IBV-ERR-04, IBV-ERR-05, IBV-ERR-06]', () => {
     const world = new RoceWorld();
     const [a] = world.pair(QPType.rc, RETRIES);
     a.receives.post(7, [a.piece(0, 10)]);
@@ -247,7 +247,7 @@ describe('a queue pair', () => {
     ]);
   });
 
-  it('in ERR or destroyed hears no packet: its peer gives up [IBV-QP-12, IBV-QP-13]', () => {
+  it('in ERR or destroyed receives no packet: its peer gives up [IBV-QP-12, IBV-QP-13]', () => {
     for (const end of ['ERR', 'destroyed']) {
       const world = new RoceWorld();
       const [a, b] = world.pair(QPType.rc, RETRIES);
@@ -257,7 +257,7 @@ describe('a queue pair', () => {
         b.qp.close(world.host.now());
         world.host.drain();
       }
-      // What is destroyed has no completions.
+      // A destroyed queue pair has no completions.
       const flushed = end === 'ERR' ? [[7, wrFlushErr]] : [];
       expect(b.completions.outcome()).toEqual(flushed);
       a.sends.post({ opcode: SQOpcode.send, wrId: 1, sges: [a.piece(0, 10)] });
@@ -285,12 +285,12 @@ describe('a queue pair', () => {
     b.ring();
     b.receives.post(8, [b.piece(0, 10)]);
     world.run(1_000_000);
-    // The Write of now, and no Send of before.
+    // The new Write, and no earlier Send.
     expect(b.completions.outcome()).toEqual([[2, success]]);
     expect([...a.memory.subarray(64, 68)]).toEqual([5, 5, 5, 5]);
   });
 
-  it('sends at RTS what was posted before [IBV-QP-16]', () => {
+  it('sends the requests posted before RTS once it is in RTS [IBV-QP-16]', () => {
     const world = new RoceWorld();
     const [a, b] = [world.end(0), world.end(1)];
     a.connect(b, {}, RTR);
@@ -306,7 +306,7 @@ describe('a queue pair', () => {
     expect(b.completions.outcome()).toEqual([[7, success]]);
   });
 
-  it('in SQD is draining until what was started is done, and reports that once [IBV-QP-17, IBV-QP-18]', () => {
+  it('in SQD drains until the started requests are done, and reports that once [IBV-QP-17, IBV-QP-18]', () => {
     const world = new RoceWorld();
     const [a, b] = world.pair(QPType.rc, { timeout: 14, retryCnt: 7, rnrRetry: 7 });
     const events: AsyncEventType[] = [];
@@ -324,7 +324,7 @@ describe('a queue pair', () => {
     a.modify(RTS, A.state);
   });
 
-  it('takes from RTR on what was posted to its receive queue in INIT [IBV-QP-19]', () => {
+  it('uses the receives posted in INIT from RTR on [IBV-QP-19]', () => {
     const world = new RoceWorld();
     const [a, b] = [world.end(0), world.end(1)];
     b.modify(INIT, MASKS[QPType.rc][0]);

@@ -140,7 +140,7 @@ function opaque(bytes: Uint8Array): string {
 }
 
 describe('credits', () => {
-  it('are one before the first reply, and then what it grants [RPCR-6.1-02, RPCR-6.1-03, RPCR-3.3-05]', async () => {
+  it('are one before the first reply, and then as many as it grants [RPCR-6.1-02, RPCR-6.1-03, RPCR-3.3-05]', async () => {
     const { client, raw } = await facing({ client: { requester: { credits: 8, connectsMax: 1 } } });
     const calls = Promise.all(
       Array.from({ length: 6 }, () => client.call(ECHO, 'NULL', undefined)),
@@ -158,7 +158,7 @@ describe('credits', () => {
     await calls;
   });
 
-  it('of a message that need not be a reply are ignored [RPCB-4.1-02]', async () => {
+  it('in a message that may not be a reply are ignored [RPCB-4.1-02]', async () => {
     const { client, raw } = await facing({ client: { requester: { credits: 8, connectsMax: 1 } } });
     const calls = Promise.all(
       Array.from({ length: 6 }, () => client.call(ECHO, 'NULL', undefined)),
@@ -182,7 +182,7 @@ describe('credits', () => {
 });
 
 describe('a call', () => {
-  it('goes inline up to the threshold of the server, and long beyond [RPCR-6.2-05, RPCR2-3.3.3-01, CMPD-5.1-01]', async () => {
+  it('goes inline up to the threshold of the server, and as a long message beyond [RPCR-6.2-05, RPCR2-3.3.3-01, CMPD-5.1-01]', async () => {
     for (const [privateData, threshold] of [
       [new Uint8Array(0), 1024],
       [bytesOf('00*8'), 1024],
@@ -192,7 +192,7 @@ describe('a call', () => {
       const fits = threshold - HEADER_BYTES - CALL_BYTES - 4;
       for (const [bytes, type, sent] of [
         [fits, 0, threshold],
-        // The header alone, with one read segment.
+        // Only the header, with one read segment.
         [fits + 1, 1, HEADER_BYTES + 24],
       ] as const) {
         const mirrored = codeOf(client.call(ECHO, 'MIRROR', pattern(bytes)));
@@ -231,7 +231,7 @@ describe('a call', () => {
     }
   });
 
-  it('moves eligible items alone, without their roundup, and leaves counts and the rest inline [RPCR2-3.4.2-01, RPCR2-3.4.4.1-01, RPCR2-3.4.4.4-01, RPCR2-3.4.5-01, RPCR-2-01]', async () => {
+  it('moves only eligible items, without their roundup, and leaves counts and the rest inline [RPCR2-3.4.2-01, RPCR2-3.4.4.1-01, RPCR2-3.4.4.4-01, RPCR2-3.4.5-01, RPCR-2-01]', async () => {
     const { client, raw } = await facing();
     for (const [name, count] of [
       ['abcde', 5001],
@@ -278,7 +278,7 @@ describe('a call', () => {
     expect(await stored).toBe(1);
   });
 
-  it('offers a reply chunk exactly where the largest reply does not fit inline [RPCR2-4.3.3-01]', async () => {
+  it('offers a reply chunk if, and only if, the largest reply does not fit inline [RPCR2-4.3.3-01]', async () => {
     const { client, raw } = await facing();
     const sized = (bytes: number): typeof ECHO =>
       defineProgram({
@@ -312,7 +312,7 @@ describe('a call', () => {
     }
   });
 
-  it('that needs a Read which the server cannot do is not sent [RPCR-6.2-08]', async () => {
+  it('that needs a Read is not sent to a server that cannot Read [RPCR-6.2-08]', async () => {
     await world.close();
     // A device that serves no Reads: the peers learn that from MPA's depths.
     const profile = { irdMax: 0 };
@@ -378,7 +378,7 @@ describe('a result in a write chunk', () => {
   });
 });
 
-describe('what RFC 5666 has and RFC 8166 dropped, where it is asked for', () => {
+describe('requested features of RFC 5666 that RFC 8166 dropped', () => {
   it('RDMA_DONE counts as in flight and uses no credit that a call needs [RPCR-3.8-06, RPCR-3.8-07]', async () => {
     const { client, raw } = await facing({
       client: { requester: { readListReplies: true, connectsMax: 1 } },

@@ -137,7 +137,7 @@ describe('errors', () => {
       raw.send(
         bytesOf(`0000000c 00000001 00000001 ${round % 2 === 0 ? '00000003' : '00000004 00000002'}`),
       );
-      // In step with the server, whose receives are as many as its credits.
+      // Waits for the server now and then: it has as many receives as credits.
       if (round % 8 === 7) {
         expect(words(await ask(`${head(round, NO_LISTS)} ${rpc(round, 0)}`))).toMatchObject({
           xid: hex32(round),
@@ -149,7 +149,7 @@ describe('errors', () => {
 });
 
 describe('credits', () => {
-  it('are granted in every reply, are never none, and are backed by receives [RPCR-3.3-03, RPCR-3.3-07, RPCR2-3.3.1-01, RPCR2-3.3.1-03]', async () => {
+  it('are granted in every reply, are never zero, and are backed by receives [RPCR-3.3-03, RPCR-3.3-07, RPCR2-3.3.1-01, RPCR2-3.3.1-03]', async () => {
     for (const credits of [1, 2, 16]) {
       const peer = await another({ responder: { credits } });
       for (let round = 0; round < 5; round++) {
@@ -382,7 +382,7 @@ describe('the reverse direction', () => {
   });
 });
 
-describe('what RFC 5666 has and RFC 8166 dropped, where it is asked for', () => {
+describe('requested features of RFC 5666 that RFC 8166 dropped', () => {
   /** Longer than all replies of a test take. */
   const doneTimeoutMs = patience(300);
   const OPTIONS = { readListReplies: true, doneTimeoutMs, undoneBytesMax: 20_000, credits: 2 };
@@ -401,7 +401,7 @@ describe('what RFC 5666 has and RFC 8166 dropped, where it is asked for', () => 
       types.push(type);
       expect(credits).toBe(2);
     }
-    // RDMA_NOMSG as long as there is room for kept replies, then ERR_CHUNK.
+    // RDMA_NOMSG while there is room for kept replies, then ERR_CHUNK.
     expect(types.indexOf('00000004')).toBeGreaterThan(0);
     expect(types.lastIndexOf('00000001')).toBeLessThan(types.indexOf('00000004'));
     await quiet(doneTimeoutMs + 200);

@@ -54,7 +54,7 @@ describe('a shared receive queue', () => {
     modest.say(send(1));
     greedy.say(...[1, 2, 3].map((msn) => send(msn)));
     expect(await modest.consumer.completions(1)).toHaveLength(1);
-    // Each completes to its own queue pair's CQ: three of four are the greedy one's.
+    // Each completes to the CQ of its queue pair; three of four belong to the greedy one.
     expect(await greedy.consumer.completions(3)).toHaveLength(3);
     expect(node.asyncEvents).toEqual([]);
     greedy.say(send(4));

@@ -32,7 +32,7 @@ async function expectTerminate(
   expect(facing.consumer.receivedNow().map(({ status }) => status)).not.toContain(success);
 }
 
-/** The same where the Terminate copies the DDP header; by default with a new responder. */
+/** Expects a Terminate that copies the DDP header; by default with a new responder. */
 async function expectError(control: string, ulpdu: string, rig?: FacingMemory): Promise<void> {
   await expectTerminate(rig ?? (await withMemory()), ulpdu, copying(control, ulpdu));
 }
@@ -54,7 +54,7 @@ describe('a message', () => {
     }
   });
 
-  it('whose opcode does not go with its T bit or queue is error 0/2/6 [RDMAP-4.1-02, RDMAP-4.1-03, RDMAP-7.2-02]', async () => {
+  it('whose opcode does not match its T bit or queue is error 0/2/6 [RDMAP-4.1-02, RDMAP-4.1-03, RDMAP-7.2-02]', async () => {
     const queues = [-1, 1, -1, 0, 0, 0, 0, 2, 0, 0, 1, 3];
     for (const [opcode, right] of queues.entries()) {
       const digit = opcode.toString(16);
@@ -74,7 +74,7 @@ describe('a message', () => {
 });
 
 describe('a Send with Invalidate', () => {
-  /** The answer to an invalidation of `stag`, whose owner may still use it afterwards. */
+  /** The answer to an invalidation of `stag`, which its owner may still use afterwards. */
   async function refused(rig: FacingMemory, stag: string, control: string): Promise<void> {
     await expectError(control, `4144 ${stag} 00000000 00000001 00000000 4142`, rig);
   }
@@ -103,7 +103,7 @@ describe('a Send with Invalidate', () => {
 });
 
 describe('a Read Request', () => {
-  /** Source and size, with R in the Terminate and the header copied. */
+  /** Requests `size` bytes at `source`; the Terminate must have R and a copy of the header. */
   async function refused(
     rig: FacingMemory,
     control: string,
@@ -299,7 +299,7 @@ describe('a received Terminate', () => {
     }
   });
 
-  it('finds room also when no receive is posted and Reads are outstanding [RDMAP-5.4-02]', async () => {
+  it('is accepted also when no receive is posted and Reads are outstanding [RDMAP-5.4-02]', async () => {
     const facing = await Facing.responder();
     const region = facing.consumer.register(8);
     const request = (msn: number): string =>
