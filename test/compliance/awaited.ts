@@ -112,7 +112,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       expect(both).toEqual([expected, expected]);
     });
 
-    it('come from registered memory without a copy', async () => {
+    it('are sent from registered memory without a copy', async () => {
       await using pair = await ends();
       await using mr = await pair.client.pd.allocMR(100, Access.localWrite);
       mr.buffer.set(pattern(100));
@@ -257,7 +257,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       }),
     );
 
-    // siw leaves the second of two Reads that fail without an outcome.
+    // siw reports no outcome for the second of two failing Reads.
     const needsOutcomes = it.skipIf(lacks(fixture, 'preciseFailures'));
     needsOutcomes('beyond its end is denied, which ends the connection and its waits', async () => {
       await using pair = await ends();

@@ -131,7 +131,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
       await expect(id.nextEvent()).rejects.toEqual(verbsError('EINVAL'));
     });
 
-    it('creates a queue pair that goes with the id, of the same device only', async () => {
+    it('creates a queue pair that is destroyed with the id, only on the same device', async () => {
       const id = await started.client.createId();
       await id.resolveAddr({ address: ADDRESS, port: 9 });
       await using small = await started.client.open(SMALL_DEVICE.name);
@@ -308,7 +308,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
       }
     });
 
-    it('rejects the requests that wait when the listener closes', async () => {
+    it('rejects the waiting requests when the listener closes', async () => {
       const listener = await listen(started.server, { host: ADDRESS });
       const { port } = listener.address;
       const waiting = connect(started.client, { host: ADDRESS, port });
@@ -316,14 +316,14 @@ export function connectionSuite(fixture: ProviderFixture): void {
       await using other = await resolvedId(port);
       const second = other.connect();
       await quiet(50);
-      // Waited for from here on: it may fail before the close has returned.
+      // Awaited from here on, since it may fail before the close has returned.
       const refused = expect(second).rejects.toEqual(verbsError('ECONNREFUSED'));
       await listener.close();
       await refused;
       await expect(connect(started.client, { host: ADDRESS, port })).rejects.toEqual(
         verbsError('ECONNREFUSED'),
       );
-      // The request that was taken from the listener lives on, and is rejected with its id.
+      // The request taken from the listener stays open, and is rejected when its id closes.
       await request.id.close();
       await expect(waiting).rejects.toEqual(verbsError('ECONNREFUSED'));
     });
@@ -399,7 +399,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
       },
     );
 
-    it('delivers what was sent before a graceful close', async () => {
+    it('delivers everything sent before a graceful close', async () => {
       const { server, client } = await pairOfTest(started, { memoryBytes: 400_000 });
       server.connection.qp.postRecv({ wrId: 9, sgList: [server.mr.sge()] });
       client.mr.buffer.set(pattern(400_000));
@@ -462,7 +462,7 @@ export function connectionSuite(fixture: ProviderFixture): void {
 
   const needsBareInit = it.skipIf(lacks(fixture, 'bareInit'));
   needsBareInit(
-    'connects a queue pair made without an id, and sends what was posted before',
+    'connects a queue pair made without an id, and sends the earlier posts',
     async () => {
       await using listener = await listen(started.server, { host: ADDRESS });
       await using qp = await pd.createQP(qpInit());

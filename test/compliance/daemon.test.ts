@@ -4,7 +4,7 @@ import { complianceSuite } from './suite.ts';
 
 const devices = daemonDevices(DEVICES);
 
-/** Two clients, each of its own daemon; the daemons access client memory by the named tier. */
+/** Two clients, of one daemon or two, which access the clients' memory by the tier `own`. */
 function fixture(own: 'process_vm' | 'agent', daemonCount: 1 | 2): ProviderFixture {
   return {
     tiers: { allocated: 'shared', own },

@@ -200,7 +200,7 @@ export function faultSuite(fixture: ProviderFixture): void {
       await bothEnd(pair);
     });
 
-    it('completes a receive in error that is too short, and flushes the next', async () => {
+    it('completes a receive that is too short in error, and flushes the next', async () => {
       await using pair = await connectedPair(started);
       const { server, client } = pair;
       server.connection.qp.postRecv([
@@ -216,7 +216,7 @@ export function faultSuite(fixture: ProviderFixture): void {
     });
 
     it.skipIf(lacks(fixture, 'preciseFailures'))(
-      'completes a receive in error whose STag may not be invalidated',
+      'completes a receive in error if its STag may not be invalidated',
       async () => {
         await using pair = await connectedPair(started);
         const { server, client } = pair;
@@ -285,7 +285,7 @@ export function faultSuite(fixture: ProviderFixture): void {
       it.each(readOnly)('completes a request in error for %s', body);
     });
 
-    it('completes a receive in error whose memory may not be written', async () => {
+    it('completes a receive in error if its memory may not be written', async () => {
       await using pair = await connectedPair(started);
       const { server, client } = pair;
       const target = await server.pd.allocMR(8, Access.remoteRead);
@@ -330,7 +330,7 @@ export function faultSuite(fixture: ProviderFixture): void {
     const flushed = await completions(cq, 4);
     expect(flushed).toMatchObject([FLUSHED, FLUSHED, FLUSHED, FLUSHED]);
     expect(flushed.map((wc) => wc.wrId)).toEqual([1n, 2n, 3n, 4n]);
-    // From RESET on the queue pair is as new.
+    // After RESET, the queue pair is like a new one.
     const resets = needs(fixture, 'reset', async () => {
       await qp.modify({ state: QPState.RESET });
       expect((await qp.query()).state).toBe(QPState.RESET);

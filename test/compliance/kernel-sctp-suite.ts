@@ -1,5 +1,5 @@
 /**
- * For a guest, whose kernel has SCTP: the parts of the compliance suite that connect and transfer. A guest
+ * For a guest with SCTP in its kernel: the compliance suite's parts that connect and transfer. A guest
  * is slow, and the other parts are the same over any wire.
  */
 import { describe } from 'vitest';

@@ -51,7 +51,7 @@ describe('native memory', () => {
     ['a view into the middle', () => new Uint8Array(100).subarray(50, 60)],
     ['shared memory of threads', () => new Uint8Array(new SharedArrayBuffer(32))],
   ])(
-    'reads and writes %s where the device finds it, also after a collection',
+    'reads and writes %s at the device’s address, also after a garbage collection',
     async (_name, make) => {
       const gc = collector();
       await using pair = await connectedPair({
@@ -120,7 +120,7 @@ describe('native memory', () => {
     await expect(pd.regMR(moved, LOCAL)).rejects.toEqual(verbsError('EINVAL'));
   });
 
-  it('aligns allocated memory to a page, and keeps it until its last region closes, its views even then', async () => {
+  it('aligns allocated memory to a page, and keeps it until its last region closes; its views stay readable even then', async () => {
     const whole = await pd.allocMR(10_000, ALL_ACCESS);
     expect(whole.address % 4096n).toBe(0n);
     const part = await pd.regMR(whole.buffer.subarray(100, 200), LOCAL);

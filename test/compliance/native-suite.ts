@@ -1,6 +1,6 @@
 /**
- * The suite on the native bridge. It runs where the installed rdma-core finds devices named as the
- * fixture wants them: `test/interop` arranges that, in a process that the shim is loaded into.
+ * The suite on the native bridge. It needs an installed rdma-core that finds devices with the
+ * names of the fixture: `test/interop` runs it in a process that preloads the shim.
  */
 import { nativeFixture } from './native-fixture.ts';
 import { complianceSuite } from './suite.ts';

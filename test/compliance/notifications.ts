@@ -29,7 +29,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
   });
   afterAll(() => started.stop());
 
-  /** A pair whose server completes to a queue with its own channel. */
+  /** A pair with a server that completes to a queue with its own channel. */
   async function pairWithChannel(cqe = 64) {
     const context = await started.server.open();
     const pd = await context.allocPD();
@@ -139,7 +139,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
     },
   );
 
-  it('has a descriptor where the device is in another process', async () => {
+  it('has a descriptor if the device is in another process', async () => {
     await using parts = await pairWithChannel();
     const { fd } = parts.channel;
     if (started.server.kind === 'embedded') expect(fd).toBeUndefined();
@@ -207,7 +207,7 @@ export function notificationSuite(fixture: ProviderFixture): void {
 
   describe('overflow', () => {
     it.skipIf(lacks(fixture, 'overflow'))(
-      'keeps what fits, raises cqErr, and continues once there is room',
+      'keeps the completions that fit, raises cqErr, and continues once there is room',
       async () => {
         const cqe = 4;
         await using parts = await pairWithChannel(cqe);

@@ -273,7 +273,7 @@ export function objectSuite(fixture: ProviderFixture): void {
   });
 
   describe('queue pairs', () => {
-    it('grants at least what was asked for, and refuses more than the device has', async () => {
+    it('grants at least the requested sizes, and refuses more than the device has', async () => {
       await using qp = await pd.createQP({
         ...qpInit(),
         maxSendWr: 5,

@@ -60,7 +60,7 @@ export function daemonDevices<Device extends Addressed, More extends object>(
   }));
 }
 
-/** Two clients: of one daemon, or each of its own. */
+/** Two clients: of one daemon, or of one daemon each. */
 export async function daemonPair(
   options: Omit<DaemonConfigInput, 'socketPath'>,
   daemonCount: 1 | 2 = 1,

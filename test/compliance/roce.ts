@@ -382,7 +382,7 @@ function reliableCases(fixture: () => StartedFixture): void {
     expect(cq.poll()).toHaveLength(2);
   });
 
-  it('finishes what was started in SQD, and continues in RTS [IBV-QP-18, IBV-QP-23]', async () => {
+  it('finishes the started requests in SQD, and continues in RTS [IBV-QP-18, IBV-QP-23]', async () => {
     const { server, client } = await rocePairOfTest(fixture());
     server.qp.postRecv([{ sgList: [] }, { sgList: [] }]);
     client.qp.postSend({ opcode: WROpcode.send, flags: signaled });

@@ -2,7 +2,7 @@
 import type { ProviderFixture } from '../support/provider-fixture.ts';
 import { DEVICES, daemonDevices, daemonPair, embeddedPair } from './pairs.ts';
 
-/** The suite's hosts, whose devices have this transport, by how its programs reach them. */
+/** Fixtures of hosts whose devices have this transport, by the way that programs reach them. */
 export function sctpFixtures(
   sctpTransport: 'usrsctp' | 'kernel',
 ): Record<'embedded' | 'daemon', ProviderFixture> {

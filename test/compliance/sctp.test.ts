@@ -3,7 +3,7 @@ import { describeWith } from '../support/prerequisites.ts';
 import { sctpFixtures } from './sctp-fixture.ts';
 import { complianceSuite } from './suite.ts';
 
-// The UDP port of an address belongs to one process: this one's addresses are its own.
+// The UDP port of an address belongs to one process, so this process has separate addresses.
 vi.hoisted(() => {
   const { pid } = process;
   const own = (last: number) => `127.${128 + ((pid >> 8) & 0x7f)}.${pid & 0xff}.${last}`;

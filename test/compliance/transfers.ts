@@ -460,7 +460,7 @@ export function transferSuite(fixture: ProviderFixture): void {
   });
 
   it(
-    'addresses zero-based regions from 0, and others by an address of choice',
+    'addresses zero-based regions from 0, and others from a chosen address',
     needs(fixture, 'chosenAddresses', async () => {
       const access = Access.localWrite | Access.remoteWrite;
       for (const [extra, options, first] of [
@@ -527,7 +527,7 @@ export function transferSuite(fixture: ProviderFixture): void {
   );
 
   it.skipIf(lacks(fixture, 'smallerDepths'))(
-    'completes a Read in error where none were negotiated',
+    'completes a Read in error if none were negotiated',
     async () => {
       const clientEndpoint = { initiatorDepth: 0 };
       const { server, client } = await pairOfTest(started, { clientEndpoint });
