@@ -33,7 +33,7 @@ const ulpdus = fc.array(
   { minLength: 1, maxLength: 12 },
 );
 
-/** The stream by the letter of RFC 5044 §4, one byte after the other. */
+/** The stream as RFC 5044 §4 describes it, built byte by byte. */
 function streamByTheLetter(list: readonly Uint8Array[], markers: boolean): Uint8Array {
   const stream: number[] = [];
   for (const ulpdu of list) {
@@ -95,7 +95,7 @@ describe('FPDU streams', () => {
     );
   });
 
-  it('neither polling nor flushing changes what is sent [MPA-3-01]', () => {
+  it('neither polling nor flushing changes the sent bytes [MPA-3-01]', () => {
     fc.assert(
       fc.property(ulpdus, fc.boolean(), fc.infiniteStream(fc.nat(3)), (list, markers, choices) => {
         const sender = senderOf({ alignSegments: true, highWaterBytes: 1_000_000 });

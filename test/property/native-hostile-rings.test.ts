@@ -21,9 +21,9 @@ function ringBytes(count: number, elementBytes: number, flagsAt: number) {
     .array(
       fc.record({
         bytes: fc.uint8Array({ minLength: elementBytes, maxLength: elementBytes }),
-        // Mostly, since a queue ends at the first element that is not.
+        // Mostly true, since a queue ends at the first element that is not VALID.
         valid: fc.integer({ min: 0, max: 7 }).map((number) => number > 0),
-        // Half of the elements are nearly right, or nothing would get far.
+        // Half of the elements are nearly right; otherwise few would pass the checks.
         opcode: fc.integer({ min: 0, max: 20 }),
         numSge: fc.integer({ min: 0, max: 8 }),
       }),
@@ -107,7 +107,7 @@ describe('rings of a native queue pair', () => {
           }
           expect(CAPABILITIES.maxSendSge).toBeLessThan(SGE_MAX);
           expect(CAPABILITIES.maxInlineData).toBeLessThan(INLINE_MAX);
-          // In any case the client can be closed and leaks nothing.
+          // The client can always be closed and leaks nothing.
           client.close();
           expect(rig.device.qps.every(({ disposed }) => disposed === 1)).toBe(true);
           expect(rig.device.cqs.every(({ disposed }) => disposed === 1)).toBe(true);
@@ -117,7 +117,7 @@ describe('rings of a native queue pair', () => {
       ),
       { numRuns: 200 },
     );
-    // Enough of it was sound.
+    // Enough elements were valid.
     expect(posted).toBeGreaterThan(50);
   });
 });

@@ -1,5 +1,5 @@
 /**
- * A client that writes anything at all into its rings, and a peer that calls in any order: nothing
+ * A client that writes arbitrary bytes into its rings, and a peer that calls in any order: nothing
  * throws, nothing outside the registered bytes changes, and every taken element completes.
  */
 import fc from 'fast-check';
@@ -29,7 +29,7 @@ describe('hostile rings', () => {
           elements.forEach((bytes, index) => {
             rig.qp.ring.set(bytes, index * SQE_BYTES);
             const view = new DataView(rig.qp.ring.buffer, index * SQE_BYTES);
-            // Half of them name the real region, so that some get further.
+            // Half of them name the real region, so that some pass the checks.
             if (((seed >>> index) & 1) === 1) {
               view.setUint8(SQE.opcode, (bytes[SQE.opcode] ?? 0) % 20);
               view.setUint8(SQE.numSge, 1);

@@ -1,5 +1,5 @@
 /**
- * STag checks against a naive model: a list of regions and windows, looked through with `bigint`
+ * STag checks against a naive model: a list of regions and windows, searched with `bigint`
  * arithmetic for every access, over one array of bytes.
  */
 import fc from 'fast-check';
@@ -26,7 +26,7 @@ interface ModelEntry {
   valid: boolean;
   live: boolean;
   access: number;
-  /** First byte as peers count it, and in the memory. */
+  /** First byte as an address of peers, and as an offset in the memory. */
   base: bigint;
   offset: number;
   length: number;
@@ -159,7 +159,7 @@ const allocateWindow: fc.Arbitrary<Step> = fc
     });
   });
 
-/** Binds where the model says that it is allowed; a refused bind would end the QP. */
+/** Binds only if the model allows it; a refused bind would end the QP. */
 const bind: fc.Arbitrary<Step> = fc
   .record({
     qp: qpIndex,

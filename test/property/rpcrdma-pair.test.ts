@@ -71,7 +71,7 @@ class Pair {
     this.requester.call(xid, { ...request, replyMaxBytes: 24 + 8 + load.plainBytes + 3 });
   }
 
-  /** Does one thing that can be done; false when nothing can. */
+  /** Takes one possible step; false if there is none. */
   step(): boolean {
     this.#collect();
     const actions: (() => void)[] = [];
@@ -117,7 +117,7 @@ class Pair {
         this.responder.pull(effect);
       });
     }
-    // The wait before it connects again; calls have no end of time here.
+    // The wait before it reconnects; calls have no deadline here.
     const { nextDeadlineMs } = this.requester.requester;
     if (nextDeadlineMs < DEADLINE_MS) actions.push(() => this.requester.advanceTo(nextDeadlineMs));
     for (const running of this.#running) actions.push(() => this.#carryOut(running));

@@ -52,7 +52,7 @@ describe('DDP over SCTP', () => {
     );
   });
 
-  it('delivers in order whatever order messages come in [SCTP-6.1-02, SCTP-10-02]', () => {
+  it('delivers in order, in whatever order messages arrive [SCTP-6.1-02, SCTP-10-02]', () => {
     const count = 24;
     const numbers = Array.from({ length: count }, (_, n) => n);
     fc.assert(

@@ -4,7 +4,7 @@ import { SQE, SQE_BYTES } from '#contract/protocol/queue-layout';
 import { WROpcode } from '#contract/verbs/enums';
 import { SendRing } from '#verbs-api/client/send-ring';
 
-/** A consumer by the book: clears elements one by one, and is idle only at one that is not VALID. */
+/** A consumer as documented: clears elements in turn, and is idle only at one that is not VALID. */
 class Consumer {
   readonly taken: number[] = [];
   awake = false;

@@ -31,7 +31,7 @@ const SINK = 0x30;
 const COUNTER = 0x40;
 const FIRST_WINDOW = 0x1000;
 
-/** Cuts each write at lengths that repeat. */
+/** Cuts each write into pieces of these lengths, in rotation. */
 function splitterOf(lengths: readonly number[]): Splitter {
   let turn = 0;
   return (bytes) => {

@@ -1,7 +1,7 @@
 /**
- * Whatever a program passes to a public function, the error is one of the package's own and names the
- * argument; it is never a TypeError from somewhere inside. The list of functions is that of the API
- * reference: a new one needs an entry here.
+ * For any wrong argument, a public function throws an error of the package that names the
+ * argument, never a TypeError from inside. The list of functions is that of the API reference: a
+ * new function needs an entry here.
  */
 import { fileURLToPath } from 'node:url';
 import fc from 'fast-check';
@@ -33,7 +33,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const ADDRESS = '127.0.0.1';
 const SHORT = { timeoutMs: 1 };
 
-/** Functions that have no check of their own, and why. */
+/** Functions without their own check, and why. */
 const UNCHECKED: readonly { readonly names: RegExp; readonly why: string }[] = [
   { names: /^(CancelSignal|Caller|BulkSource|XdrCodec|Procedure)\./, why: 'programs implement it' },
   { names: /^(HostObserver|ServiceObserver)\./, why: 'programs implement it' },
@@ -47,7 +47,7 @@ const UNCHECKED: readonly { readonly names: RegExp; readonly why: string }[] = [
   { names: /^MR\.(sge|export)$/, why: 'documented RangeError, tested in test/unit/verbs-api' },
 ];
 
-/** For arguments that are not judged. */
+/** Every kind of value, for arguments that are not checked. */
 const EVERY_KIND: readonly string[] = [
   ...['null', 'string', 'number', 'odd', 'bigint', 'boolean', 'symbol'],
   ...['object', 'array', 'function', 'instance', 'bytes'],
@@ -59,7 +59,7 @@ type Values = Readonly<Record<string, unknown>>;
 interface Entry {
   readonly call: (...values: never[]) => unknown;
   readonly good: Values;
-  /** Names, or paths such as `options.host`, that may not be missing. */
+  /** Names, or paths such as `options.host`, that are required. */
   readonly needed?: readonly string[];
   /** Arguments for which these kinds of values are right as well, or harmless. */
   readonly also?: Readonly<Record<string, readonly string[]>>;
@@ -125,7 +125,7 @@ describe('a wrong argument of a public function', () => {
     );
   });
 
-  it('or an unknown option is rejected by name, with the intended one', async () => {
+  it('or an unknown option is rejected by name, with a suggestion', async () => {
     const near = { host: ADDRESS, port: 1, timeout: 3 } as never;
     await expect(connect(world.rnic, near)).rejects.toMatchObject({
       name: 'VerbsError',
@@ -140,7 +140,7 @@ describe('a wrong argument of a public function', () => {
     });
   });
 
-  it('of the first hour has a message that helps', async () => {
+  it('of a typical first program has a message that helps', async () => {
     const said = async (call: () => unknown): Promise<unknown> => {
       try {
         return await call();
