@@ -32,7 +32,7 @@ const CONSTANT_SPANS = [
 ] as const;
 /** Must never be sent. */
 export const SECRET = bytesOf('5ec7e7b1a9d3');
-/** Overwrites a buffer once its owner has it back. */
+/** Overwrites a buffer once it is returned to its owner. */
 export const REUSED_BYTE = 0xdb;
 const REUSED = Buffer.alloc(6, REUSED_BYTE);
 /** Initial contents of the memory. */

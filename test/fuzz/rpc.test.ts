@@ -8,7 +8,7 @@ describe('fuzzing RPC over RDMA and NFS', () => {
   it('reposts each receive once, ends each call once, never answers a reply [RPCR-4.2-01, RPCR-4.2-05, RPCR2-4.5-02]', () =>
     smoke('rpc-machine'));
 
-  it('never lets an NFS client out of the export', () => smoke('nfs-export'));
+  it('never allows an NFS client to leave the export', () => smoke('nfs-export'));
 });
 
 describe('canaries: a planted defect is found', () => {

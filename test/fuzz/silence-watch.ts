@@ -12,7 +12,7 @@ const SILENT_CPU_MAX_MS = 30_000;
 const SLEEPING_LOOKS = 3;
 /** Ticks of `/proc/PID/stat` in a second, on every Linux that Node runs on. */
 const TICKS_PER_SECOND = 100;
-/** States of a thread that wants the processor, waits for a disk, or was stopped by someone. */
+/** States of a thread that wants the processor, waits for a disk, or is stopped. */
 const NOT_ASLEEP = new Set(['R', 'D', 'T', 't']);
 /** Position of state, user and system time after the name in `/proc/PID/stat`. */
 const STATE = 0;
@@ -68,7 +68,7 @@ export function lookAt(pid: number | undefined): ProcessLook | undefined {
   }
 }
 
-/** Milliseconds that this thread has waited for the processor; 0 where the system does not count. */
+/** Milliseconds that this thread has waited for the processor; 0 if the system does not count. */
 export function starvedMs(): number {
   try {
     const [, waitedNanos] = readFileSync('/proc/thread-self/schedstat', 'latin1').split(' ');

@@ -16,8 +16,6 @@ import { streamOf } from '../support/streams.ts';
 const REQUEST = bytesOf('4d504120494420526571204672616d65 00 01 0000');
 const GUARD = 0x5a;
 
-// Thousands of streams take a while on a busy machine.
-
 /** Valid segments of every kind, in an order that a peer may use. */
 const VALID = [
   'c140 11223344 0000000000001000 4142434445464748',

@@ -178,7 +178,7 @@ class Hostile implements Knowledge {
     return { pd, cq };
   }
 
-  /** Connects two queue pairs of the client, so rings and endings meet live streams. */
+  /** Connects two queue pairs of the client, so hostile rings and ends affect live streams. */
   async #connectPair(): Promise<Outcome> {
     try {
       const { pd, cq } = this.#resources(undefined, 15);
@@ -311,7 +311,7 @@ class Hostile implements Knowledge {
     view.setUint16(SQE.flags, draws.oneIn(4) ? draws.next() : 1 | (draws.next() & 0x1c), true);
   }
 
-  /** To a queue pair that may exist, or to a group. */
+  /** Addresses a request to a queue pair that may exist, or to a group. */
   #datagram(view: DataView): void {
     const { draws } = this;
     const qpn = draws.oneIn(3) || this.#qpns.length === 0 ? 0xff_ffff : draws.pick(this.#qpns);

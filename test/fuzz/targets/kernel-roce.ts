@@ -1,6 +1,6 @@
 /**
- * The same for a RoCE device: commands as programs on the kernel's rxe wrote them, with arbitrary
- * arguments, and rings with indices.
+ * Hostile programs on a RoCE device: commands as programs on the kernel's rxe wrote them, with
+ * arbitrary arguments, and rings with indices.
  */
 import { addressOf } from '#native-bridge/libc/libc';
 import type { Draws } from '#test/support/draws';

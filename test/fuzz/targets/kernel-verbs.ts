@@ -136,7 +136,7 @@ export interface VerbsWorld {
   readonly corpus: readonly Uint8Array[];
   /** A well-formed command with arbitrary arguments. */
   command(draws: Draws): Uint8Array;
-  /** The offset and the length of a ring, true or false. */
+  /** The offset and the length of a ring, which need not be right. */
   ringAt(draws: Draws): readonly [key: number, lengthBytes: bigint];
   /** Writes work into a ring. */
   scribbleRing(ring: Uint8Array, draws: Draws): void;
@@ -152,7 +152,7 @@ export class VerbsState implements FuzzState {
   readonly #rings: SharedMemory[] = [];
   #numbers = 100;
   #inputs = 0;
-  /** Of the command that is executed. */
+  /** The draws of the command in progress. */
   #draws: Draws | undefined;
 
   constructor(world: VerbsWorld) {

@@ -50,7 +50,7 @@ const TYPES = [QPType.rc, QPType.uc, QPType.ud] as const;
 /** The expected counter of a sent datagram. */
 interface Expectation {
   sent: number;
-  /** Those whose ICRC is right. */
+  /** Datagrams with a right ICRC. */
   whole: number;
 }
 
@@ -163,14 +163,14 @@ class UdpState implements FuzzState {
     return after.taken > before.taken ? 'taken' : 'dropped';
   }
 
-  /** Anything. */
+  /** Random bytes. */
   #raw(draws: Draws, start: number): number {
     const length = draws.oneIn(4) ? draws.below(DATAGRAM_BYTES_MAX) : draws.below(80);
     scribbleAll(this.#out.bytes, start, length, draws);
     return length;
   }
 
-  /** A packet that looks meant, with a right ICRC in most cases. */
+  /** A plausible packet, with a right ICRC in most cases. */
   #packet(draws: Draws, start: number, source: Uint8Array, expected: Expectation): number {
     const packet = packetOf(draws.pick(OPCODES));
     const qps = [...this.#qps.values()];

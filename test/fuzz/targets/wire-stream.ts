@@ -136,7 +136,7 @@ class Session {
     return this.closed ? 'closed' : this.#terminated > 0 ? 'terminated' : 'open';
   }
 
-  /** It cannot find anything new. */
+  /** True if further inputs would find nothing new. */
   get spent(): boolean {
     return this.closed || this.inputs >= SESSION_INPUTS_MAX || this.#inputsAfterTerminate > 1;
   }
