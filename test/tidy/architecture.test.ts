@@ -34,7 +34,7 @@ function steps(): { readonly file: string; readonly names: readonly string[] }[]
 }
 
 describe('daemon/ARCHITECTURE.md', () => {
-  it('has six walks whose files have the functions named', () => {
+  it('has six walks; their files have the named functions', () => {
     expect(ARCHITECTURE.match(/^## Walk/gm)).toHaveLength(6);
     expect(steps().length).toBeGreaterThan(30);
     const wrong = steps().flatMap(({ file, names }) => {

@@ -1,6 +1,6 @@
 /**
- * An export is a promise to other files; one without an importer only hides what may change, and one with the
- * name of another misleads who searches for it.
+ * An export is a promise to other files. One without an importer only hides what may change; one
+ * with the name of another misleads a reader who searches for it.
  */
 import { describe, expect, it } from 'vitest';
 import { exportsOf, importsOf, readSource, readSources } from './source-graph.ts';
@@ -9,7 +9,7 @@ import { exportsOf, importsOf, readSource, readSources } from './source-graph.ts
 function publicEntries(): string[] {
   const manifest: unknown = JSON.parse(readSource('package.json'));
   const { exports } = manifest as { exports: Record<string, { default: string } | string> };
-  // A string is a file that is no module: package.json.
+  // A string is a file that is not a module: package.json.
   return Object.values(exports).flatMap((entry) =>
     typeof entry === 'string' ? [] : entry.default.replace('./dist/', '').replace(/\.js$/, '.ts'),
   );
@@ -62,7 +62,7 @@ const SAME_MEANING: readonly (readonly [string, string])[] = [
 
 const TYPE_DECLARATION = /^export (?:declare )?(?:abstract )?(?:class|interface|type) (\w+)/gm;
 
-/** Exported types of what ships with a name that an earlier file gives to another, as `name: file, file`. */
+/** Exported types of product code named like a type of an earlier file, as `name: file, file`. */
 function ambiguous(texts: ReadonlyMap<string, string>): string[] {
   const found = new Map<string, string[]>();
   for (const [file, text] of texts) {
@@ -94,7 +94,7 @@ describe('exports', () => {
     expect(deadExports(texts, entries).sort()).toEqual(NAMED_BY_THE_COMPILER);
   });
 
-  it('do not exist for their own tests alone', () => {
+  it('do not exist only for their own tests', () => {
     expect(testedOnly(texts, entries)).toEqual([]);
   });
 
@@ -125,7 +125,7 @@ describe('exports', () => {
     expect(deadExports(example, ['entry.ts'])).toEqual(['a.ts: dead', 'a.ts: y']);
   });
 
-  it('are found to live in tests alone when their own file does not use them', () => {
+  it('are found to serve only tests when their own file does not use them', () => {
     const example = new Map([
       ['a.ts', 'export const LIMIT = 1;\nexport const idle = 2;\nexport const run = LIMIT;\n'],
       ['b.ts', "import { run } from './a.ts';\n"],

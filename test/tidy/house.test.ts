@@ -12,7 +12,7 @@ const seededFolders = [
   'daemon/ipc/verbs/',
   'daemon/host/links/',
 ];
-/** Where the clock and the randomness of the machine come in, and nowhere else. */
+/** The only files that use the clock and the randomness of the machine. */
 const seededEdge = [
   // Clock, timers and randomness of a real host.
   'daemon/host/links/system.ts',
@@ -91,7 +91,7 @@ describe('the house', () => {
     expect(importedBy('daemon/iwarp/engine/').filter((edge) => !allowed.test(edge))).toEqual([]);
   });
 
-  it('has two wires that do not import each other, and a RoCE wire that imports the CRC alone', () => {
+  it('has two wires that do not import each other, and a RoCE wire that imports only the CRC', () => {
     const across = (folder: string, target: RegExp) =>
       importedBy(folder).filter((edge) => target.test(edge));
     expect(across('daemon/iwarp/', /: daemon\/roce\//)).toEqual([]);
@@ -143,7 +143,7 @@ describe('the house', () => {
     ).toEqual([]);
   });
 
-  it('uses koffi in native-bridge alone', () => {
+  it('uses koffi only in native-bridge', () => {
     const others = sources.filter(
       (file) => !file.startsWith('native-bridge/') && !file.startsWith('test/'),
     );

@@ -60,7 +60,7 @@ function librariesOf(text: string): string[] {
   return [...imports].map(([, name = '']) => name).filter((name) => !name.startsWith('node:'));
 }
 
-describe('what loads at once, for the time to the ready line', () => {
+describe('the code loaded at startup, which delays the ready line,', () => {
   const foldersWith = (file: string) =>
     new Set([...loadedWith(file, texts)].map((loaded) => dirname(loaded)));
 
@@ -82,7 +82,7 @@ describe('what loads at once, for the time to the ready line', () => {
     'daemon/cli/run/run-command.ts',
     'daemon/cli/rping/rping-command.ts',
     'daemon/cli/nfs/nfs-provider.ts',
-  ])('is no daemon and no RNIC where another process has them: %s', (file) => {
+  ])('has no daemon and no RNIC if another process has them: %s', (file) => {
     const loaded = loadedWith(file, texts);
     expect(loaded.size).toBeGreaterThan(10);
     expect(loaded).not.toContain('daemon/main/daemon.ts');
@@ -92,7 +92,7 @@ describe('what loads at once, for the time to the ready line', () => {
     }
   });
 
-  it('is for the daemon neither HTTP nor what clients and real devices need', () => {
+  it('excludes for the daemon HTTP and everything for clients and real devices', () => {
     const folders = foldersWith('daemon/main/daemon.ts');
     expect(folders).toContain('daemon/rnic');
     for (const later of [
@@ -109,21 +109,21 @@ describe('what loads at once, for the time to the ready line', () => {
     expect(loaded).not.toContain('daemon/control/operations.ts');
   });
 
-  it('is for RoCE devices neither the transport nor the connection manager', () => {
+  it('excludes for RoCE devices the transport and the connection manager', () => {
     const folders = foldersWith('daemon/host/rnic-host.ts');
     for (const later of ['daemon/roce/transport', 'daemon/roce/cm']) {
       expect(folders).not.toContain(later);
     }
   });
 
-  it('is for HTTP neither routing nor routes', () => {
+  it('excludes for HTTP routing and routes', () => {
     const loaded = loadedWith('daemon/http/control-http.ts', texts);
     expect(loaded).toContain('daemon/http/http-server.ts');
     const libraries = [...loaded].flatMap((file) => librariesOf(texts.get(file) ?? ''));
     expect(libraries).toEqual([]);
   });
 
-  it('is found through files, but not through types, comments and imports when needed', () => {
+  it('is found through files, but not through types, comments and deferred imports', () => {
     const example = new Map([
       ['a/x.ts', "import { y } from '../b/y.ts';\nimport type { T } from './t.ts';\n"],
       [

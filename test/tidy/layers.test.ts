@@ -54,11 +54,11 @@ describe('layers', () => {
     expect(missing).toEqual([]);
   });
 
-  it('import what lies below them alone', () => {
+  it('import only the layers below them', () => {
     expect(trespasses(shipped)).toEqual([]);
   });
 
-  it('of tests import what suites share from support, and no other suite', () => {
+  it('of tests import shared code from support, and no other suite', () => {
     const across = [...sources]
       .filter(([file]) => /^test\/[^/]+\//.test(file) && !file.startsWith('test/tidy/'))
       .flatMap(([file, text]) => importsOf(file, text).map(({ target }) => ({ file, target })))

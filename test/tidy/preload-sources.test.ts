@@ -13,7 +13,7 @@ const sources = new Map(
 const moduleOf = (file: string): string => file.replace(/\.[ch]$/, '');
 const withoutComments = (text: string): string => text.replace(/\/\*[\s\S]*?\*\//g, '');
 
-/** Functions that a header declares; those of libc and static ones are not meant. */
+/** Functions that a header declares, without static ones and those of libc. */
 function declaredIn(header: string): string[] {
   const found = withoutComments(header).matchAll(
     /^(?!static|typedef|return|#)\w[\w *]*?\b([a-z]\w*)\([^;{}]*\);/gm,
@@ -21,7 +21,7 @@ function declaredIn(header: string): string[] {
   return [...found].map(([, name = '']) => name);
 }
 
-/** Which module uses which: includes its header, or calls what it declares. */
+/** Which module uses which: includes its header, or calls its functions. */
 function graphOf(texts: ReadonlyMap<string, string>): Map<string, string[]> {
   const declared = [...texts]
     .filter(([file]) => file.endsWith('.h'))

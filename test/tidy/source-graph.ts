@@ -48,7 +48,7 @@ interface LinterOverride {
   readonly linter: { readonly rules: { readonly style?: object } };
 }
 
-/** Folders without I/O, clock or randomness of their own: where the linter forbids `Date`. */
+/** Folders without their own I/O, clock or randomness, in which the linter forbids `Date`. */
 export const pureFolders: readonly string[] = (
   JSON.parse(readSource('biome.json')) as { readonly overrides: readonly LinterOverride[] }
 ).overrides

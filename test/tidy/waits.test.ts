@@ -1,8 +1,8 @@
-/** Tests wait for events with the one patience, and judge no time: a busy machine fails none of them. */
+/** Tests wait for events with one patience and assert no durations: a busy machine fails none. */
 import { describe, expect, it } from 'vitest';
 import { readSource, sources } from './source-graph.ts';
 
-/** Measures and limits by the clock: a name, and how it is spelled. */
+/** Measures and limits by the clock: their names, and the patterns that find them. */
 const BY_THE_CLOCK: Readonly<Record<string, RegExp>> = {
   'a limit of its own':
     /\b(?:timeout|timeoutMs|testTimeout|hookTimeout): \d[\d_]{2,}|^ *\}, \d[\d_]{2,}\);/m,
@@ -12,10 +12,10 @@ const BY_THE_CLOCK: Readonly<Record<string, RegExp>> = {
   'a sleep': /=> setTimeout\((?:resolve|done)\b|\bsetTimeout as\b|import \{ setTimeout \}/,
 };
 
-/** Whose subject is speed or an endless search: they have no part in the suite's verdicts. */
+/** Folders about speed or an endless search, which decide no verdict of the suite. */
 const FOLDERS = ['test/bench/', 'test/examples/'];
 
-/** Who uses the clock, each with the reason. */
+/** Files that use the clock, each with the reason. */
 const EXCUSED: Readonly<Record<string, string>> = {
   'test/compliance/native-soak-suite.ts': 'gives a round of random events a moment',
   'test/compliance/notifications.ts': 'a wait that must end by its signal',
@@ -53,14 +53,14 @@ const EXCUSED: Readonly<Record<string, string>> = {
   'test/unit/native/provider-parts.test.ts': 'keeps the processor busy for a while',
 };
 
-/** Where the world of a container scales the limits of its programs. */
+/** The folder whose container helper scales the limits of its programs. */
 const SCALED_BY_CALLEE = 'test/interop/containers/';
 
 const tests = sources.filter(
   (file) => file.startsWith('test/') && !FOLDERS.some((folder) => file.startsWith(folder)),
 );
 
-/** A constant that is a plain number, and a limit somewhere: the patience must scale it. */
+/** Constants that are plain numbers and used as limits: the patience must scale them. */
 function limitsByName(text: string): string[] {
   const names = [...text.matchAll(/^(?:export )?const (\w+) = \d[\d_]{2,};$/gm)];
   return names
