@@ -141,7 +141,7 @@ describe('the public surface', () => {
       { opcode: api.WROpcode.send, ud: destination },
       // @ts-expect-error: a datagram needs the queue pair's number and key
       { opcode: api.WROpcode.send, ud: { ah: {} as AH } },
-      // @ts-expect-error: a Write is no datagram
+      // @ts-expect-error: a Write is not a datagram
       { opcode: api.WROpcode.rdmaWrite, ...remote, ud: destination },
       // @ts-expect-error: a bind needs its parameters
       { opcode: api.WROpcode.bindMW },
@@ -177,7 +177,7 @@ describe('the public surface', () => {
       pd.allocMR(5, api.Access.localWrite | api.Access.remoteRead),
       // @ts-expect-error: send flags are not access rights
       pd.allocMR(5, api.SendFlag.signaled),
-      // @ts-expect-error: a number that is no access bit
+      // @ts-expect-error: a number that is not an access bit
       pd.allocMR(5, 64),
     ];
     expect(allocate).toBeTypeOf('function');
