@@ -1,4 +1,4 @@
-/** `iwarpd conform`: tests the wire of a peer, or serves a tester. */
+/** `iwarpd conform`: tests the wire behaviour of a peer, or serves a tester. */
 import { writeFileSync } from 'node:fs';
 import { isIPv6 } from 'node:net';
 import type { Provider } from '#contract/verbs/provider';
@@ -127,7 +127,7 @@ async function test(
   output: Output,
   signal: AbortSignal,
 ): Promise<void> {
-  // Now, too: a wrong name costs no test.
+  // Also before the test: a wrong file name must not cost a whole run.
   if (given.junit !== undefined) writeJunit(given.junit, '');
   const reports: WireReport[] = [];
   const silent: string[] = [];
@@ -196,7 +196,9 @@ async function testWire(
   return report;
 }
 
-/** The address that the tester sends from: on loopback another than the peer's, whose port is taken. */
+/**
+ * The address that the tester sends from. On loopback, the peer's port is taken at its own address.
+ */
 function sourceOf({ from }: ConformArguments, address: string): string {
   if (from !== undefined) return from;
   if (address.startsWith('127.'))
@@ -210,12 +212,14 @@ function sourceOf({ from }: ConformArguments, address: string): string {
 
 const LOOPBACK_SOURCE = '127.0.0.77';
 
-/** A row of patient steps is over by then, and one whose peer never stops sending is ended. */
+/** Enough for a row in which every step waits; ends a row whose peer never stops sending. */
 function rowLimitMs(patienceMs: number): number {
   return Math.max(60_000, 40 * patienceMs);
 }
 
-/** Connects once. Throws `NoAnswer` if the peer does not accept. */
+/**
+ * Connects once; returns whether the peer offers memory. Throws `NoAnswer` if it does not accept.
+ */
 async function offersMemory(peer: RocePeer | IwarpPeer): Promise<boolean> {
   try {
     const { offer } = await peer.connect();

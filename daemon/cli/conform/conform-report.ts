@@ -22,7 +22,7 @@ const NAMES: Readonly<Record<Verdict, string>> = {
   error: 'ERROR',
 };
 
-/** The line of one row, and why it is not `pass` on another. */
+/** The line of one row; below it, the reason for a verdict other than `pass`. */
 export function resultLines({ verdict, id, title, level, source, detail }: RowResult): string[] {
   const sort = level === 'must' ? '' : ` (${level})`;
   const line = `${NAMES[verdict].padEnd(5)} ${id.padEnd(20)} ${title}${sort}  [${source}]`;
@@ -42,12 +42,12 @@ export function isViolation({ level, verdict }: RowResult): boolean {
   return level === 'must' && (verdict === 'fail' || verdict === 'error');
 }
 
-/** The document of `--json`. */
+/** The JSON document that `--json` prints. */
 export function conformJson(reports: readonly WireReport[]): string {
   return JSON.stringify({ format: 1, version: VERSION, reports }, undefined, 2);
 }
 
-/** The document of `--junit`: a suite for each wire, a test case for each row. */
+/** The XML document for `--junit`: a suite for each wire, a test case for each row. */
 export function conformJunit(reports: readonly WireReport[]): string {
   const suites = reports.flatMap((report) => suiteLines(report));
   const head = '<?xml version="1.0" encoding="UTF-8"?>';

@@ -1,7 +1,7 @@
-/** Messages of a peer that arrived and were not taken yet. */
+/** The queue of messages that arrived from a peer and that no row has taken yet. */
 import { Deviation } from './row.ts';
 
-/** Most items in all. No exchange of a row has as many, so a peer that sends more floods the tester. */
+/** Limit of items per row. No row needs as many: a peer that sends more floods the tester. */
 const ITEMS_MAX = 2048;
 
 /** See the module's comment. */

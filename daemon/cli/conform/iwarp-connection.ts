@@ -1,4 +1,4 @@
-/** A connection of the tester to an iWARP peer over TCP, driven FPDU by FPDU. */
+/** The tester's connection to an iWARP peer over TCP. Rows send and receive FPDU by FPDU. */
 import { connect, type Socket } from 'node:net';
 import { VerbsError } from '#contract/verbs/errors';
 import { crc32c } from '#daemon/iwarp/wire/crc32c';
@@ -27,12 +27,12 @@ import { Inbox } from './inbox.ts';
 import { type Offer, parseOffer } from './offer.ts';
 import { Deviation, demand } from './row.ts';
 
-/** Bytes kept before startup is over: enough for a Reply, and for FPDUs that come too early. */
+/** Bytes buffered during startup: enough for a Reply, and for FPDUs that come too early. */
 const EARLY_MAX_BYTES = 65_536;
-/** Reads that the tester offers and asks for. */
+/** Depth of RDMA Reads, in either direction, that the tester negotiates. */
 const DEPTH = 4;
 
-/** A DDP segment of the peer. */
+/** A DDP segment from the peer. */
 export interface PeerSegment {
   readonly header: DDPHeader;
   readonly payload: Uint8Array;
@@ -42,10 +42,10 @@ export interface PeerSegment {
   readonly crcRight: boolean;
 }
 
-/** A segment of the peer, or the end of its stream. */
+/** A segment from the peer, or the end of its stream. */
 type Received = PeerSegment | 'end';
 
-/** Changes of the startup frame. */
+/** Fields of the startup frame that a row changes. */
 export type RequestFrame = Partial<
   Pick<StartupFrame, 'revision' | 'enhanced' | 'crc' | 'markers' | 'privateData'>
 >;
@@ -94,7 +94,10 @@ export class IwarpConnection {
     socket.on('end', () => this.#end());
   }
 
-  /** Connects by TCP. Throws `Deviation` if nothing listens, `VerbsError` EADDRNOTAVAIL for a foreign `from`. */
+  /**
+   * Connects by TCP. Throws `Deviation` if nothing listens, `VerbsError` EADDRNOTAVAIL if `from` is
+   * no address of this host.
+   */
   static async dial(
     {
       from,
@@ -120,7 +123,7 @@ export class IwarpConnection {
     return connection;
   }
 
-  /** Sends a Request, and awaits the accepting Reply. Throws `Deviation`. */
+  /** Sends a Request and waits for the accepting Reply. Throws `Deviation`. */
   async start(given: RequestFrame = {}): Promise<StartupFrame> {
     this.sendFrame(given);
     const reply = await this.replyFrame();
@@ -141,7 +144,10 @@ export class IwarpConnection {
     this.#socket.write(bytes);
   }
 
-  /** The Reply, or why it is none. Throws `Deviation` if the connection ends before it. */
+  /**
+   * The Reply, or why the received frame is not one. Throws `Deviation` if the connection ends
+   * before it.
+   */
   async replyFrame(): Promise<ReturnType<typeof parseStartupFrame>> {
     for (;;) {
       const needed = startupFrameBytesNeeded(this.#buffer, this.#buffer.length, 'reply');
@@ -160,7 +166,7 @@ export class IwarpConnection {
     return this.#reply === undefined ? undefined : parseOffer(this.#reply.privateData);
   }
 
-  /** The bytes of the stream that are no whole FPDU yet. */
+  /** Received bytes that are not a whole FPDU yet. */
   get unread(): Uint8Array {
     return this.#buffer;
   }
@@ -169,14 +175,14 @@ export class IwarpConnection {
     this.#socket.destroy();
   }
 
-  /** Sends bytes in a TCP segment of their own. */
+  /** Sends bytes as a separate TCP segment. */
   async sendAlone(bytes: Uint8Array): Promise<void> {
     await new Promise<void>((resolve) => {
       this.#socket.write(bytes, () => setImmediate(resolve));
     });
   }
 
-  /** Sends a segment in an FPDU. `change` makes it wrong after its CRC was computed. */
+  /** Sends a segment in an FPDU. `change` corrupts the FPDU after its CRC is computed. */
   sendUlpdu(ulpdu: Uint8Array, change: (fpdu: Uint8Array) => void = () => {}): void {
     const fpdu = fpduOf(ulpdu);
     change(fpdu);
@@ -207,7 +213,7 @@ export class IwarpConnection {
     return this.#inbox.next('a segment or the end of the connection', () => true);
   }
 
-  /** The peer's Terminate; drops what comes before it. Throws `Deviation` if none comes. */
+  /** The peer's Terminate; drops segments before it. Throws `Deviation` if none comes. */
   async terminate(): Promise<ReceivedTerminate> {
     for (;;) {
       const segment = await this.segment('a Terminate');

@@ -1,4 +1,4 @@
-/** The peer under test, over iWARP on TCP: what rows connect to. */
+/** The peer under test, over iWARP on TCP: opens connections for rows. */
 import { IwarpConnection, type RequestFrame } from './iwarp-connection.ts';
 import type { Offer } from './offer.ts';
 import { NO_MEMORY, NotApplicable } from './row.ts';
@@ -13,7 +13,7 @@ export class IwarpPeer {
   };
   readonly #open = new Set<IwarpConnection>();
 
-  /** Tests what listens at `port` of the address `to`. */
+  /** Tests the listener at `port` of the address `to`. */
   constructor(from: string | undefined, to: string, port: number, patienceMs: number) {
     this.#place = { from, to, port };
     this.patienceMs = patienceMs;

@@ -22,11 +22,11 @@ import type { IwarpConnection, PeerSegment } from './iwarp-connection.ts';
 import { segmentText } from './iwarp-connection.ts';
 import { demand } from './row.ts';
 
-/** The tester's buffers, which exist only in the messages about them. */
+/** The tester's advertised buffers. They have no memory: the tester makes up every answer. */
 export const SOURCE = { address: 0x1234_5678_9000n, rkey: 0x0a0b_0c0d } as const;
 export const SINK = { address: 0x1234_5679_a000n, rkey: 0x0a0b_0c0e } as const;
 
-/** An untagged segment, whole unless `mo` or `last` say otherwise. */
+/** An untagged segment; a whole message unless `mo` or `last` says otherwise. */
 export function untagged(
   fields: { readonly ulp: number; readonly qn: number; readonly msn: number } & Partial<{
     readonly last: boolean;
@@ -69,7 +69,9 @@ export function sendOf(connection: IwarpConnection, payload: Uint8Array): Uint8A
   return untagged({ ulp, qn: QueueNumber.send, msn: connection.nextSendMsn() }, payload);
 }
 
-/** A Read Request of the peer's memory into a buffer that only its Response names. */
+/**
+ * A Read Request for the peer's memory. Its sink buffer has no memory: only the Response names it.
+ */
 export function readRequestOf(
   connection: IwarpConnection,
   stag: number,
@@ -129,7 +131,9 @@ interface Ping {
   readonly sends: readonly [PeerSegment, PeerSegment];
 }
 
-/** A whole ping, in which the peer reads a text, says so, writes it back and says so. */
+/**
+ * A whole ping: the peer reads a text, sends a go-ahead, writes the text back and sends another.
+ */
 export async function ping(connection: IwarpConnection, text: Uint8Array): Promise<Ping> {
   advertise(connection, SOURCE, text.length);
   const readRequest = await connection.segment('a Read Request');
@@ -157,7 +161,7 @@ export function advertise(
   connection.sendUlpdu(sendOf(connection, advertOf(buffer, size)));
 }
 
-/** The fields of a Read Request of the peer. Throws `Deviation` if the segment is none. */
+/** The fields of a Read Request from the peer. Throws `Deviation` if the segment is not one. */
 export function requestIn(segment: PeerSegment): ReadRequest {
   const { header, payload } = segment;
   const isRequest = !header.tagged && header.qn === QueueNumber.readRequest;
@@ -168,7 +172,7 @@ export function requestIn(segment: PeerSegment): ReadRequest {
   return request;
 }
 
-/** Answers a Read Request of the peer with these bytes. */
+/** Answers a Read Request from the peer with these bytes. */
 function answerRead(connection: IwarpConnection, segment: PeerSegment, bytes: Uint8Array): void {
   const { sinkStag, sinkToHi, sinkToLo } = requestIn(segment);
   const address = (BigInt(sinkToHi) << 32n) | BigInt(sinkToLo);

@@ -1,4 +1,7 @@
-/** Rows of an iWARP peer over TCP: startup, FPDUs, segments, operations, Terminates (RFC 5044, 6581, 5041, 5040). */
+/**
+ * Rows for an iWARP peer over TCP: startup, FPDUs, segments, operations, Terminates (RFC 5044,
+ * 6581, 5041, 5040).
+ */
 import { RDMAPOpcode, rdmapControl } from '#daemon/iwarp/wire/rdmap-header';
 import {
   type ReceivedTerminate,
@@ -31,7 +34,7 @@ import { type Offer, RECEIVE_BYTES, regionBytes } from './offer.ts';
 import { type ConformRow, demand, demandSame } from './row.ts';
 
 const TEXT = Uint8Array.from({ length: 64 }, (_, index) => (index === 63 ? 0 : index + 1));
-/** An STag that the peer has not made. */
+/** An STag that the peer never issued. */
 const WRONG_STAG = 0x7fff_ff77;
 const EMPTY = new Uint8Array(0);
 
@@ -67,7 +70,7 @@ function memoryRow(
   return { id, area, level: 'must', source, title, needs: 'memory', run };
 }
 
-/** A row: after this segment the peer sends one of these Terminates. */
+/** A row in which the peer must answer this segment with one of these Terminates. */
 function refusal(
   id: string,
   source: string,
@@ -100,7 +103,7 @@ function checkTerminate(
   );
 }
 
-/** Shows that the connection still serves: the peer reads what it is told to. */
+/** Shows that the connection still works: the peer answers an RDMA Read. */
 async function serves(connection: IwarpConnection): Promise<void> {
   advertise(connection, SOURCE, TEXT.length);
   requestIn(await connection.segment('a Read Request'));
@@ -200,7 +203,7 @@ export const IWARP_ROWS: readonly ConformRow<IwarpPeer>[] = [
     'RFC 5044 §7.1.2',
     'The responder sends no FPDU before it has received one',
     async (connection, peer) => {
-      // A second connection is made and used; the first one, which is older, has had as long.
+      // Once a second, later connection has been used, the first one has had time to answer.
       await serves(await peer.connect());
       demand(connection.unread.length === 0, 'the peer sent bytes after its Reply');
       await serves(connection);

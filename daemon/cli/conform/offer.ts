@@ -1,5 +1,6 @@
 /**
- * The memory that a target offers a tester, in the private data of its acceptance (28 bytes, network order):
+ * The memory that a target offers a tester, described in the private data with which it accepts (28
+ * bytes, network order):
  *
  * ```
  *  0  'iwcf'          8  address (64)     16  R_Key or STag    24  longest message that it reads
@@ -16,7 +17,7 @@ export interface Offer {
   readonly address: bigint;
   readonly key: number;
   readonly lengthBytes: number;
-  /** Receives that are posted, until a message other than an advert uses them up. */
+  /** Number of posted receives. Each message other than an advert uses one up. */
   readonly receives: number;
   /** Longest buffer of an advert. */
   readonly pingBytes: number;
@@ -54,7 +55,7 @@ export function parseOffer(privateData: Uint8Array): Offer | undefined {
   };
 }
 
-/** Content of a new region, different in neighbouring bytes and blocks. */
+/** A byte of a new region. Neighbouring bytes differ, and so do neighbouring blocks. */
 function regionByte(index: number): number {
   return (index * 7 + (index >>> 8)) & 0xff;
 }

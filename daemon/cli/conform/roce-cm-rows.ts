@@ -5,7 +5,7 @@ import type { RocePeer } from './roce-peer.ts';
 import { type ConformRow, demand } from './row.ts';
 
 const AREA = 'connection management';
-/** A port of no service: rdma_cm's ids never listen at port 0. */
+/** A port without a service: rdma_cm's ids never listen at port 0. */
 const NO_SERVICE = 0;
 
 export const CM_ROWS: readonly ConformRow<RocePeer>[] = [
@@ -56,7 +56,7 @@ export const CM_ROWS: readonly ConformRow<RocePeer>[] = [
     title: 'A repeated REQ is answered by the same REP: one connection, one queue pair',
     run: async ({ management, port }) => {
       const transaction = newTransaction();
-      // A response timeout of 69 s, so that the second REP is no repetition by the peer's timer.
+      // With a response timeout of 69 s, the peer's timer cannot have repeated the second REP.
       const request = management.request(port, { localResponseTimeout: 24 });
       management.say('REQ', transaction, request);
       const first = await management.next('a REP', isFor(request.localCommId));
@@ -78,7 +78,7 @@ export const CM_ROWS: readonly ConformRow<RocePeer>[] = [
     source: 'IBA 12.9.8.5, 12.9.8.6',
     title: 'A REP that is not confirmed is repeated',
     run: async ({ management, port }) => {
-      // The response timeout that the peer is asked for: 4.096 µs times 2 to the 14th, 67 ms.
+      // The response timeout that the REQ asks for: 4.096 µs times 2^14, 67 ms.
       const request = management.request(port, { localResponseTimeout: 14 });
       management.say('REQ', newTransaction(), request);
       const first = await management.next('a REP', isFor(request.localCommId));

@@ -1,4 +1,7 @@
-/** A connection of the tester to a RoCE peer: made by connection management, then driven packet by packet. */
+/**
+ * The tester's connection to a RoCE peer. Connection management sets it up; then rows send and
+ * receive packet by packet.
+ */
 import { randomInt } from 'node:crypto';
 import { addressBytes } from '#base/address';
 import { gidBytes } from '#daemon/host/host-addresses';
@@ -24,19 +27,22 @@ import { Deviation, demand } from './row.ts';
 
 /** Service ids of rdma_cm's TCP port space (IBTA annex A11). */
 const TCP_SERVICES = 0x0106_0000;
-/** Local ACK timeout that the peer is asked for: 4.096 µs times 2 to this power, 67 ms. */
+/** Local ACK timeout in the REQ: 4.096 µs times 2 to this power, 67 ms. */
 const ACK_TIMEOUT = 14;
-/** Response timeout in connection management, of the same kind: 4.3 s. */
+/** Response timeout in connection management, in the same encoding: 4.3 s. */
 const RESPONSE_TIMEOUT = 20;
-/** The same in time, and some more: a peer may answer so late in connection management. */
+/** How long to wait for an answer in connection management: that timeout, and some more. */
 const RESPONSE_MS = 5000;
 const RETRIES = 7;
 /** rdma_cm's local identifiers on RoCE. */
 const NO_LID = 0xffff;
-/** Path MTU of the tester's connections: the smallest, so that short messages have several packets. */
+/**
+ * Path MTU of the tester's connections: the smallest, so that even short messages take several
+ * packets.
+ */
 export const PATH_MTU_BYTES = 256;
 const PATH_MTU_CODE = 1;
-/** Depth of the tester for Reads and atomics, either way. */
+/** The tester's depth for Reads and atomics, in either direction. */
 const DEPTH = 4;
 /** Queue pair numbers of the tester: well above those that implementations start with. */
 const QPN = { min: 0x40_0000, max: 0xff_fff0 } as const;
@@ -64,7 +70,7 @@ export class RoceManagement {
     this.#stop();
   }
 
-  /** Sends a message of connection management; `fields` may change the packet around it. */
+  /** Sends a message of connection management; `fields` override those of its packet. */
   say<N extends CmMessageName>(
     name: N,
     transaction: Transaction,
@@ -81,7 +87,7 @@ export class RoceManagement {
     return this.#messages.next(what, wanted);
   }
 
-  /** True if such a message has arrived and was not taken. */
+  /** True if such a message has arrived and no row has taken it. */
   has(wanted: (message: CmMessage) => boolean): boolean {
     return this.#messages.has(wanted);
   }
@@ -127,7 +133,7 @@ export class RoceConnection {
   readonly offer: Offer | undefined;
   /** The peer's first PSN. */
   readonly peerPsn: number;
-  /** The accepting message. */
+  /** The REP. */
   readonly reply: CmFields<'REP'>;
   /** PSN of the next request. */
   psn: number;
@@ -138,7 +144,7 @@ export class RoceConnection {
   readonly #requests: Inbox<Arrived>;
   readonly #stop: () => void;
   #closed = false;
-  /** The largest PSN of the peer's requests, and that up to which they are answered. */
+  /** The largest PSN of the peer's requests, and the largest that the tester has answered. */
   #received: number;
   #answered: number;
 
@@ -153,7 +159,7 @@ export class RoceConnection {
     this.#management = management;
     this.#commId = request.localCommId ?? 0;
     this.reply = reply;
-    // Each end names the PSN with which the other one begins (IBTA 12.7.31).
+    // Each end chooses the other end's first PSN (IBTA 12.7.31).
     this.psn = reply.startingPsn;
     this.peerPsn = request.startingPsn ?? 0;
     this.#received = addPsn(this.peerPsn, -1);
@@ -175,7 +181,7 @@ export class RoceConnection {
     });
   }
 
-  /** Connects by this REQ. Throws `Deviation` if the peer does not accept. */
+  /** Connects with this REQ. Throws `Deviation` if the peer does not accept. */
   static async open(
     link: RoceLink,
     management: RoceManagement,
@@ -197,7 +203,10 @@ export class RoceConnection {
     return connection;
   }
 
-  /** Ends the connection. Waits for the peer's answer, so that the next one finds it gone. */
+  /**
+   * Ends the connection. Waits for the peer's answer, so that it no longer exists when the next one
+   * begins.
+   */
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -216,7 +225,7 @@ export class RoceConnection {
         return message.name === 'DREP' && message.fields.remoteCommId === this.#commId;
       });
     } catch (error) {
-      // A peer that is gone confirms nothing, and rows have judged it already.
+      // A peer that is gone cannot confirm, and the row has already judged it.
       if (!(error instanceof Deviation)) throw error;
     }
   }
@@ -227,7 +236,7 @@ export class RoceConnection {
 
   // The tester requests
 
-  /** Sends a request packet with the next PSN; `asks`: it asks for an ACK. Returns the PSN. */
+  /** Sends a request packet with the next PSN; `asks` sets AckReq. Returns the PSN. */
   request(
     opcode: number,
     fields: Partial<Packet> = {},
@@ -240,7 +249,7 @@ export class RoceConnection {
     return psn;
   }
 
-  /** Sends a request packet with this PSN. It asks for an ACK unless `fields` say otherwise. */
+  /** Sends a request packet with this PSN. It asks for an ACK unless `fields` says otherwise. */
   requestAt(
     psn: number,
     opcode: number,
@@ -257,12 +266,14 @@ export class RoceConnection {
     return this.#responses.next('a response', () => true);
   }
 
-  /** True if a response has arrived that was not taken. */
+  /** True if a response has arrived that no row has taken. */
   get hasResponse(): boolean {
     return this.#responses.has(() => true);
   }
 
-  /** Awaits an ACK of `psn`; earlier ACKs are dropped. Throws `Deviation` for any other response. */
+  /**
+   * Waits for the ACK of `psn` and drops earlier ACKs. Throws `Deviation` for any other response.
+   */
   async acknowledged(psn: number): Promise<Arrived> {
     for (;;) {
       const arrived = await this.response();
@@ -273,7 +284,7 @@ export class RoceConnection {
     }
   }
 
-  /** Awaits a response with this syndrome and PSN. Throws `Deviation` for any other. */
+  /** Waits for a response with this syndrome and PSN. Throws `Deviation` for any other. */
   async refused(psn: number, syndrome: number): Promise<Arrived> {
     const arrived = await this.response();
     const { packet } = arrived;
@@ -287,9 +298,10 @@ export class RoceConnection {
   }
 
   /**
-   * Shows that what was sent before got no answer: packets are handled in order, so the answer to one more
-   * request, a Write of no bytes, is the first. The answer to a second one comes next, not another one to the
-   * first, whose PSN the packet before may have had. Throws `Deviation` for another.
+   * Checks that the packets sent so far get no answer. It sends two Writes of no bytes: since the
+   * peer handles packets in order, their two answers must come first. The second Write exposes an
+   * answer to an earlier packet that had the PSN of the first. Throws `Deviation` for any other
+   * answer.
    */
   async silent(): Promise<void> {
     for (let probe = 0; probe < 2; probe += 1) {
@@ -303,7 +315,7 @@ export class RoceConnection {
     }
   }
 
-  /** Reads the peer's memory, in as many responses as it takes. */
+  /** Reads the peer's memory, in one or more responses. */
   async read(address: bigint, key: number, length: number): Promise<Uint8Array> {
     const psn = this.psn;
     const count = Math.max(1, Math.ceil(length / PATH_MTU_BYTES));
@@ -325,17 +337,17 @@ export class RoceConnection {
 
   // The tester responds
 
-  /** The peer's next request that is not answered. Throws `Deviation` if none comes. */
+  /** The peer's next unanswered request. Throws `Deviation` if none comes. */
   peerRequest(what = 'a request of the peer'): Promise<Arrived> {
     return this.#requests.next(what, (arrived) => this.#isOpen(arrived));
   }
 
-  /** False for a repetition that was on its way when its answer left. */
+  /** False for a repetition that the peer sent before it received the answer. */
   #isOpen({ packet }: Arrived): boolean {
     return psnDistance(packet.psn, this.#answered) > 0;
   }
 
-  /** The peer's requests up to `psn` have their answers. */
+  /** Records that the peer's requests up to `psn` are answered. */
   settle(psn: number): void {
     if (psnDistance(psn, this.#received) <= 0) this.#answered = psn;
   }
@@ -351,7 +363,7 @@ export class RoceConnection {
     }
   }
 
-  /** True if a request that is not answered has arrived since `ms`, and was not taken. */
+  /** True if an unanswered request has arrived since `ms` and no row has taken it. */
   hasRequestSince(ms: number): boolean {
     return this.#requests.has((arrived) => arrived.atMs > ms && this.#isOpen(arrived));
   }

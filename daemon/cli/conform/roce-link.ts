@@ -1,4 +1,4 @@
-/** The tester's UDP socket: sends any packet, right or wrong, and keeps what the peer sends. */
+/** The tester's UDP socket: sends any packet, valid or not, and receives the peer's packets. */
 import { VerbsError } from '#contract/verbs/errors';
 import { CommandFailure } from '#daemon/console/failure';
 import { gidBytes } from '#daemon/host/host-addresses';
@@ -38,7 +38,7 @@ const HEADERS_MAX_BYTES = 128;
 const SLOT_BYTES = PATH_MTU_MAX_BYTES + HEADERS_MAX_BYTES;
 const BUFFER_BYTES = 1_048_576;
 
-/** A packet of the peer. */
+/** A packet from the peer. */
 export interface Arrived {
   readonly packet: Readonly<Packet>;
   readonly payload: Uint8Array;
@@ -58,7 +58,7 @@ export interface Flaws {
   readonly wrongIcrc?: boolean;
 }
 
-/** Sees each packet of the peer. */
+/** Receives each packet from the peer. */
 type Receiver = (arrived: Arrived) => void;
 
 /** See the module's comment. */
@@ -72,7 +72,7 @@ export class RoceLink {
   readonly #peerGid: Uint8Array;
   readonly #sender = new Uint8Array(GID_BYTES);
   readonly #receivers = new Set<Receiver>();
-  /** Datagrams of the peer that are no packets. */
+  /** Datagrams from the peer that do not parse as packets. */
   malformed = 0;
 
   /** Opens the port at the address `from`. Throws `VerbsError` EADDRINUSE, EADDRNOTAVAIL, EACCES. */
@@ -150,7 +150,7 @@ export class RoceLink {
     for (const receiver of this.#receivers) receiver(arrived);
   }
 
-  /** True for the ICRC of the packet with some identification, which a socket does not report. */
+  /** True if the ICRC is right for any IP identification, which a socket does not report. */
   #isIcrc(packet: Uint8Array, sourcePort: number, sent: number): boolean {
     const datagram = new Datagram();
     datagram.sourceGid.set(this.#peerGid);

@@ -1,4 +1,4 @@
-/** The peer under test, over RoCE: what rows connect to. */
+/** The peer under test, over RoCE: opens connections for rows. */
 import type { Offer } from './offer.ts';
 import { type RequestFields, RoceConnection, RoceManagement } from './roce-connection.ts';
 import { RoceLink } from './roce-link.ts';
@@ -23,7 +23,7 @@ export class RocePeer {
     this.patienceMs = patienceMs;
   }
 
-  /** `given`: fields of the REQ that are not the usual ones. */
+  /** `given` overrides fields of the usual REQ. */
   async connect(given: RequestFields = {}): Promise<RoceConnection> {
     const { link, management, port, patienceMs } = this;
     const request = management.request(port, given);

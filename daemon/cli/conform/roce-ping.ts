@@ -5,18 +5,18 @@ import { ADVERT_BYTES, type Advert, emitAdvert } from '../rping/rping-protocol.t
 import { PATH_MTU_BYTES, type RoceConnection } from './roce-connection.ts';
 import type { Arrived } from './roce-link.ts';
 
-/** The tester's buffers, which exist only in the messages about them. */
+/** The tester's advertised buffers. They have no memory: the tester makes up every answer. */
 export const SOURCE = { address: 0x1234_5678_9000n, rkey: 0x0a0b_0c0d } as const;
 export const SINK = { address: 0x1234_5679_a000n, rkey: 0x0a0b_0c0e } as const;
 
-/** A text of this many bytes, the last one NUL: all of it comes back. */
+/** A text of this many bytes. Its only NUL is the last byte, so the peer returns all of it. */
 export function pingText(sizeBytes: number): Uint8Array {
   const text = Uint8Array.from({ length: sizeBytes }, (_, index) => 1 + (index % 255));
   text[sizeBytes - 1] = 0;
   return text;
 }
 
-/** Sends an advert, and awaits its ACK. */
+/** Sends an advert and waits for its ACK. */
 export async function advertise(
   connection: RoceConnection,
   buffer: Omit<Advert, 'size'>,
@@ -47,7 +47,7 @@ function responseOpcode(index: number, count: number): number {
     : PacketOperation.readResponseMiddle;
 }
 
-/** Answers a Read of the peer with these bytes. */
+/** Answers a Read from the peer with these bytes. */
 export function answerRead(connection: RoceConnection, psn: number, bytes: Uint8Array): void {
   const responses = responsesOf(bytes);
   for (const [index, { opcode, payload }] of responses.entries()) {
@@ -60,11 +60,11 @@ export function answerRead(connection: RoceConnection, psn: number, bytes: Uint8
 interface Ping {
   readonly read: Arrived;
   readonly writes: readonly Arrived[];
-  /** The messages after the Read, and after the Write. */
+  /** The go-aheads: after the Read, and after the Write. */
   readonly sends: readonly [Arrived, Arrived];
 }
 
-/** A whole ping without disturbances. Throws `Deviation` if the peer does not take part. */
+/** A whole ping without injected errors. Throws `Deviation` if the peer does not take part. */
 export async function ping(connection: RoceConnection, sizeBytes: number): Promise<Ping> {
   const text = pingText(sizeBytes);
   await advertise(connection, SOURCE, sizeBytes);
@@ -79,7 +79,7 @@ export async function ping(connection: RoceConnection, sizeBytes: number): Promi
   return { read, writes, sends: [first, second] };
 }
 
-/** The packets of the peer's Write, up to its last one, which is acknowledged. */
+/** The packets of the peer's Write. Acknowledges the last one. */
 export async function writesOf(connection: RoceConnection): Promise<Arrived[]> {
   const writes: Arrived[] = [];
   for (;;) {

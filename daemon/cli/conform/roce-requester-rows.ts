@@ -1,4 +1,7 @@
-/** Rows of a requester: what the peer sends, and what it sends again (IBTA 9.7.1 to 9.7.3, 9.7.5, 9.9.2). */
+/**
+ * Rows for a requester: how the peer sends and repeats requests (IBTA 9.7.1 to 9.7.3, 9.7.5,
+ * 9.9.2).
+ */
 import { dumpPacket } from '#daemon/roce/wire/dump';
 import { opcodeTraits, PacketOperation, Trait } from '#daemon/roce/wire/opcode';
 import { addPsn } from '#daemon/roce/wire/psn';
@@ -20,10 +23,10 @@ import { type ConformRow, demand, NotApplicable } from './row.ts';
 
 const AREA = 'requester';
 const Op = PacketOperation;
-/** Bytes of an exchange that fits one packet, and of one that does not. */
+/** Bytes of an exchange that fits in one packet, and of one that does not. */
 const SHORT = 64;
 const LONG = 3 * PATH_MTU_BYTES + 40;
-/** RNR timer code of 81.92 ms: well above a scheduler's delays. */
+/** RNR timer code for 81.92 ms: well above scheduling delays. */
 const RNR_TIMER = 26;
 
 function row(
@@ -127,7 +130,7 @@ export const REQUESTER_ROWS: readonly ConformRow<RocePeer>[] = [
       const text = pingText(LONG);
       await advertise(connection, SOURCE, LONG);
       const { packet } = await connection.peerRequest('a Read request');
-      // The second of four responses is lost.
+      // Do not send the second of the four responses.
       for (const [index, { opcode, payload }] of responsesOf(text).entries()) {
         if (index !== 1) connection.readResponse(addPsn(packet.psn, index), opcode, payload);
       }
@@ -176,7 +179,7 @@ export const REQUESTER_ROWS: readonly ConformRow<RocePeer>[] = [
     source: 'IBA 9.7.5.2.8',
     title: 'After an RNR NAK the peer waits for its timer, and repeats the request',
     run: async (peer) => {
-      // An ACK timeout of 1.07 s: no repetition for the lack of an ACK is on its way.
+      // With an ACK timeout of 1.07 s, the peer has not repeated anything for lack of an ACK yet.
       const connection = await peer.connect({ localAckTimeout: 18 });
       const first = await sendOf(connection);
       const refusedAt = performance.now();
@@ -211,7 +214,7 @@ export const REQUESTER_ROWS: readonly ConformRow<RocePeer>[] = [
       const { psn } = first.packet;
       for (const other of [addPsn(psn, -1), addPsn(psn, 1000)]) {
         connection.acknowledge(other);
-        // Not acknowledged, so repeated.
+        // The tester does not acknowledge it, so the peer must repeat it.
         sameRequest(first, await connection.peerRequest('the Send again'));
       }
       connection.acknowledge(psn);
@@ -230,7 +233,7 @@ export const REQUESTER_ROWS: readonly ConformRow<RocePeer>[] = [
       connection.acknowledge(first.packet.psn, nakSyndrome(NakCode.remoteAccess));
       const other = await peer.connect();
       await sendOf(other);
-      // As long as a repetition takes.
+      // Wait as long as a repetition would take.
       const startedMs = performance.now();
       await other.peerRequest('the Send again');
       demand(!connection.hasRequestSince(startedMs), 'it sent a request after the NAK');
@@ -303,7 +306,7 @@ export const REQUESTER_ROWS: readonly ConformRow<RocePeer>[] = [
       const first = await sendOf(connection);
       sameRequest(first, await connection.peerRequest('the Send again'));
       const startedMs = performance.now();
-      // Repetitions come closer together than an answer may take.
+      // The peer repeats at shorter intervals than an answer may take.
       while (await connection.anotherRequest()) {
         const waited = performance.now() - startedMs;
         demand(waited < GIVE_UP_MS, `it is repeated still, after ${(waited / 1000).toFixed(0)} s`);
@@ -312,10 +315,10 @@ export const REQUESTER_ROWS: readonly ConformRow<RocePeer>[] = [
   },
 ];
 
-/** 3 retries of 67 ms each, which a peer may make 4 times longer (IBTA 9.9.2.4.1), and much more. */
+/** 3 retries of 67 ms each take at most 4 times as long (IBTA 9.9.2.4.1); this allows far more. */
 const GIVE_UP_MS = 30_000;
 
-/** The first half of a ping, up to the peer's Send, which is returned. It is not acknowledged. */
+/** The first half of a ping. Returns the peer's Send without acknowledging it. */
 async function sendOf(connection: RoceConnection): Promise<Arrived> {
   await advertise(connection, SOURCE, SHORT);
   const { packet } = await connection.peerRequest('a Read request');
@@ -323,7 +326,7 @@ async function sendOf(connection: RoceConnection): Promise<Arrived> {
   return connection.peerRequest('a Send');
 }
 
-/** The same, acknowledged, of `size` bytes. */
+/** The first half of a ping of `size` bytes, including the ACK of the peer's Send. */
 async function readPart(connection: RoceConnection, size: number): Promise<void> {
   await advertise(connection, SOURCE, size);
   const { packet } = await connection.peerRequest('a Read request');

@@ -1,4 +1,4 @@
-/** Rows of a responder: how the peer answers requests (IBTA 9.7.4, 9.7.5, 9.4). */
+/** Rows for a responder: how the peer answers requests (IBTA 9.7.4, 9.7.5, 9.4). */
 import { dumpPacket } from '#daemon/roce/wire/dump';
 import { opcodeTraits, PacketOperation, Trait } from '#daemon/roce/wire/opcode';
 import { addPsn } from '#daemon/roce/wire/psn';
@@ -14,7 +14,7 @@ const EMPTY = { dmaLength: 0 } as const;
 const INVALID = nakSyndrome(NakCode.invalidRequest);
 const ACCESS = nakSyndrome(NakCode.remoteAccess);
 const SEQUENCE = nakSyndrome(NakCode.psnSequence);
-/** A key that the peer has not made: its index is far beyond what a new process uses. */
+/** A key that the peer never issued: its index is far above those of a new process. */
 const WRONG_KEY = 0x7fff_ff77;
 const MTU = PATH_MTU_BYTES;
 
@@ -37,7 +37,7 @@ function memoryRow(
   return { id, area: AREA, level: 'must', source, title, needs: 'memory', run };
 }
 
-/** A row: each request, on a connection of its own, is answered by this NAK. */
+/** A row in which the peer must answer each request, on a separate connection, with this NAK. */
 function refusals(
   id: string,
   source: string,
@@ -54,7 +54,7 @@ function refusals(
   return { id, area: AREA, level: 'must', source, title, run };
 }
 
-/** The same with memory of the peer. */
+/** Like `refusals`, for requests that use memory of the peer. */
 function memoryRefusals(
   id: string,
   source: string,
@@ -211,7 +211,8 @@ export const RESPONDER_ROWS: readonly ConformRow<RocePeer>[] = [
         INVALID,
       );
       connection.request(Op.writeOnly, EMPTY);
-      // The answer to a message of connection management comes after one to the packet would have.
+      // An answer to the packet would come before the answer to this message of connection
+      // management.
       const other = await peer.connect();
       await other.acknowledged(other.request(Op.writeOnly, EMPTY));
       demand(!connection.hasResponse, 'a request after the NAK was answered');
@@ -253,7 +254,7 @@ export const RESPONDER_ROWS: readonly ConformRow<RocePeer>[] = [
     async (connection, { address, key }) => {
       const psn = connection.psn;
       await connection.read(address, key, 3 * MTU);
-      // From the second packet on, as a requester asks that has lost it.
+      // Ask from the second packet on, like a requester that has lost it.
       connection.requestAt(
         addPsn(psn, 1),
         Op.readRequest,
@@ -406,7 +407,7 @@ export const RESPONDER_ROWS: readonly ConformRow<RocePeer>[] = [
           `expected an RNR NAK of PSN ${psn}, received ${dumpPacket(packet)}`,
         );
       }
-      // The PSN was not used: the next request has it.
+      // The peer must not have counted that PSN: the next request uses it.
       await connection.silent();
     },
   ),
@@ -473,7 +474,7 @@ export const RESPONDER_ROWS: readonly ConformRow<RocePeer>[] = [
   ),
 ];
 
-/** Writes `data` in packets of the path MTU, and awaits the ACK. */
+/** Writes `data` in packets of the path MTU and waits for the ACK. */
 async function write(
   connection: RoceConnection,
   address: bigint,
@@ -506,7 +507,7 @@ function zero(connection: RoceConnection, address: bigint, key: number): Promise
   return write(connection, address, key, new Uint8Array(8));
 }
 
-/** Sends an atomic, and awaits the value `before` it. */
+/** Sends an atomic, which must return the value `before`. */
 async function atomic(
   connection: RoceConnection,
   opcode: number,
@@ -519,7 +520,7 @@ async function atomic(
   return { psn, before: (BigInt(packet.originalHi) << 32n) | BigInt(packet.originalLo) };
 }
 
-/** `length` bytes of a new region in which `data` was written at `start`. */
+/** The first `length` bytes of a new region after a write of `data` at `start`. */
 function around(data: Uint8Array, start: number, length: number): Uint8Array {
   const bytes = regionBytes(0, length);
   bytes.set(data, start);

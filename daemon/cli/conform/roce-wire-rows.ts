@@ -1,4 +1,7 @@
-/** Rows of packets as such: which ones a peer drops, and how its own are made (IBTA chapter 9, annex A17). */
+/**
+ * Rows about packet formats: which packets a peer drops, and how it builds its own (IBTA chapter 9,
+ * annex A17).
+ */
 import { PacketOperation, Service } from '#daemon/roce/wire/opcode';
 import type { Packet } from '#daemon/roce/wire/packet';
 import type { Arrived, Flaws } from './roce-link.ts';
@@ -8,7 +11,7 @@ import { type ConformRow, demand } from './row.ts';
 
 const AREA = 'packets';
 
-/** A row: the packet is dropped without an answer, and the connection serves the next one. */
+/** A row in which the peer must drop the packet without an answer and serve the next one. */
 function dropped(
   id: string,
   source: string,
@@ -82,7 +85,7 @@ export const WIRE_ROWS: readonly ConformRow<RocePeer>[] = [
         const fields = { dmaLength: 0, migrated };
         const psn = connection.request(PacketOperation.writeOnly, fields, undefined, {
           change: (packet) => {
-            // Below FECN and BECN, and below the request for an ACK.
+            // The reserved bits below FECN and BECN, and below AckReq.
             packet.set([(packet[4] as number) | 0x3f], 4);
             packet.set([(packet[8] as number) | 0x7f], 8);
           },

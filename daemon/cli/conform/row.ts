@@ -20,7 +20,7 @@ export interface ConformRow<Peer> {
   readonly run: (peer: Peer) => Promise<void>;
 }
 
-/** The peer answered, or did not answer, in another way than the row demands. */
+/** The peer's answer, or its silence, violates the row. */
 export class Deviation extends Error {
   override readonly name = 'Deviation';
 }

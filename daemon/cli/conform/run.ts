@@ -1,11 +1,11 @@
-/** Runs rows against a peer, one after the other, each on connections of its own. */
+/** Runs rows against a peer, one after the other, each on new connections. */
 import { isVerbsError } from '#contract/verbs/errors';
 import { CommandFailure } from '#daemon/console/failure';
 import { type ConformRow, Deviation, NotApplicable, type RowResult, type Verdict } from './row.ts';
 
 /** A peer between rows. */
 interface Resettable {
-  /** Ends what the last row opened. */
+  /** Closes the connections of the last row. */
   reset(): Promise<void>;
 }
 
@@ -42,7 +42,10 @@ async function judge(run: Promise<void>): Promise<readonly [Verdict, string | un
   }
 }
 
-/** Rejects when `signal` fires or the time is over. The exchange ends when its connections are reset. */
+/**
+ * Rejects when `signal` fires or the time is up. The caller ends the exchange by resetting its
+ * connections.
+ */
 async function within(run: Promise<void>, signal: AbortSignal, limitMs: number): Promise<void> {
   const over = new AbortController();
   const ended = AbortSignal.any([over.signal, signal]);

@@ -113,7 +113,7 @@ async function serve(id: ConnectionId, signal: CancelSignal): Promise<void> {
   }
 }
 
-/** The offered memory; with atomics, where the device has them. */
+/** The offered memory; with atomics if the device supports them. */
 async function registerRegion(pd: PD): Promise<MR> {
   try {
     return await pd.allocMR(REGION_BYTES, RIGHTS | Access.remoteAtomic);
@@ -145,7 +145,7 @@ class PingService {
   }
 
   handle({ status, opcode, wrId, byteLen }: WC): void {
-    // The connection ends for it, and its event says so.
+    // The failure ends the connection, and the event of that end reports it.
     if (status !== WCStatus.success) return;
     if (opcode === WCOpcode.recv) {
       const slot = Number(wrId);
