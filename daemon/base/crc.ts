@@ -2,8 +2,9 @@
  * Reflected CRCs of 32 bits over ranges of bytes. Initial value and final XOR are 0xFFFFFFFF, as in CRC32C
  * and in the CRC-32 of Ethernet.
  *
- * A short range is computed here, in place, eight bytes a step (slicing by eight). A native call is faster
- * for a long one, but needs a view. Each polynomial has functions of its own, since V8 then knows the tables.
+ * A short range is computed here, in place, eight bytes a step (slicing by eight). A native call is
+ * faster for a long one, but needs a view. Each polynomial has separate functions, since V8 then
+ * knows the tables.
  */
 
 /**

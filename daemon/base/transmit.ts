@@ -1,4 +1,4 @@
-/** Properties of bytes that pass between a stream and the connection that carries it. */
+/** The records in which a stream and the connection that carries it exchange bytes. */
 
 const NO_BYTES = new Uint8Array(0);
 
@@ -10,12 +10,12 @@ export interface Delivery {
   readonly unsealed: boolean;
 }
 
-/** Of bytes from TCP. */
+/** The properties of bytes from TCP. */
 export const PLAIN: Delivery = { payloadProtocol: 0, unsealed: false };
 
 /** Bytes to send. Its owner reuses the record: it is valid until the next poll. */
 export interface Transmit {
-  /** Valid until they are flushed. */
+  /** Valid until flushed. */
   bytes: Uint8Array;
   /** Payload protocol of an SCTP message; 0 on TCP. */
   payloadProtocol: number;

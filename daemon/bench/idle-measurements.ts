@@ -51,7 +51,7 @@ async function growth(rig: Rig, measure: (daemon: BenchDaemon) => number): Promi
     await hold(pair, CONNECTIONS_AT_ONCE);
     await release(pair);
   }
-  // Garbage of the first connections must not make room for those that count.
+  // Collect the garbage of the first connections, whose memory the measured ones would reuse.
   await settled();
   await hold(pair, QPS_BEFORE);
   const before = await settled();

@@ -8,7 +8,7 @@ import { CommandFailure } from '../console/failure.ts';
 import type { Measurement } from './measurement.ts';
 import { programObstacle } from './program-pair.ts';
 
-/** Time for a process to load everything that it loads unasked. */
+/** Time for a process to load all modules that it loads at startup. */
 const SETTLE_MS = 2000;
 const MIB_IN_KIB = 1024;
 

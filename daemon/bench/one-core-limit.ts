@@ -15,8 +15,8 @@ const ROUND_BYTES = 256 << 20;
 let engine: CrcEngine | undefined;
 
 /**
- * The baselines of the limit: CRC alone, copy alone, and the limit, of which `aim` is to be reached. They
- * follow raw TCP, the first baseline of their measurement.
+ * The baselines of the limit: CRC only, copy only, and the limit; `aim` is the share of it to
+ * reach. They follow raw TCP, the first baseline of their measurement.
  */
 export function oneCoreBaselines(aim: number): readonly Baseline[] {
   return [
@@ -56,7 +56,7 @@ function copyRate(scale: number): number {
   });
 }
 
-/** The bytes that writes use in turn, split into FPDUs. */
+/** The bytes that successive writes use, split into FPDUs. */
 function windowParts(): { bytes: Uint8Array; parts: readonly Uint8Array[] } {
   const bytes = new Uint8Array(WRITE_WINDOW_BYTES).fill(0x5a);
   const count = WRITE_WINDOW_BYTES / FPDU_BYTES;

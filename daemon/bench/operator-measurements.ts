@@ -151,7 +151,7 @@ async function captured(rig: Rig, run: () => Promise<number>): Promise<number> {
 const START_TIMEOUT_MS = 15_000;
 const STOP_TIMEOUT_MS = 30_000;
 
-/** `iwarpd capture` as a process beside the measured ones. */
+/** `iwarpd capture` as a process alongside the measured ones. */
 class CaptureProcess {
   readonly #child: ChildProcess;
 

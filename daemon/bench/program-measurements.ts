@@ -18,7 +18,7 @@ const FIGURE_OF_TYPICAL_TIME = 3;
 const FIGURE_OF_AVERAGE_TIME = 4;
 /** Large messages per round: as many bytes as raw TCP writes. */
 const LARGE_COUNT = 16_384;
-/** Small messages per round; and those that are answered one by one. */
+/** Small messages per round; and those sent one at a time, each after the answer to the last. */
 const SMALL_COUNT = 300_000;
 const ANSWERED_COUNT = 10_000;
 /** Programs to run before V8 has compiled the path of a large message in two daemons. */
@@ -33,7 +33,7 @@ const LARGE_WRITES: WriteLoad = {
   batch: 1,
 };
 
-/** Where client and server run: two places, or one twice. */
+/** The places where client and server run; possibly the same. */
 type Places = (rig: Rig) => Promise<readonly [ProgramPlace, ProgramPlace]>;
 
 /** Where and how a group of programs runs. */

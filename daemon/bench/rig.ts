@@ -37,7 +37,7 @@ interface WorkerPair<M extends WorkerMethods> {
 
 /** Two client processes of two RNICs, connected by one QP each. */
 export interface VerbsPair extends WorkerPair<VerbsMethods> {
-  /** Where the passive side listens. */
+  /** The address at which the passive side listens. */
   readonly meeting: Meeting;
   readonly remote: BenchMemory;
 }
@@ -136,7 +136,7 @@ export class Rig {
     return { active, passive };
   });
 
-  /** The programs of the run, on its daemons or beside them. */
+  /** The programs of the run, on its daemons or without a daemon. */
   readonly programs = lazy(() => {
     const programs = new ProgramGroup();
     this.#closers.push(() => programs.close());

@@ -22,8 +22,8 @@ export interface BenchMemory {
 /** Bytes of the region that RDMA Writes read from and write to. */
 const REGION_BYTES = 4 * 1024 * 1024;
 /**
- * Bytes that writes use in turn. If they exceeded the processor's cache, the result would measure
- * memory, unlike that of raw TCP, which reuses one buffer.
+ * Bytes that successive writes use, in rotation. If they exceeded the processor's cache, the result
+ * would measure memory, unlike that of raw TCP, which reuses one buffer.
  */
 export const WRITE_WINDOW_BYTES = 512 * 1024;
 /** Bytes of the largest message. */

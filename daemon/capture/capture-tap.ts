@@ -33,7 +33,7 @@ export interface LinkPosition {
   readonly heldInput: Uint8Array | undefined;
   /** True while the rest of a write waits for room: `outbound` reports it once sent. */
   readonly congested: boolean;
-  /** Unsent bytes, after that rest, of FPDUs that are partly sent. Default 0. */
+  /** Unsent bytes, after the rest above, of FPDUs that are partly sent. Default 0. */
   readonly cutOutputBytes?: number;
   /** The queue pair of this end; undefined if none. */
   readonly queuePair?: QueuePairName | undefined;

@@ -1,4 +1,4 @@
-/** Decodes RoCEv2 datagrams with their receiver's checks: one line per packet. */
+/** Decodes RoCEv2 datagrams and checks them as their receiver does: one line per packet. */
 import { type Crc32, crc32 } from '../roce/wire/crc32.ts';
 import { Datagram, DatagramRefusal, parseDatagram } from '../roce/wire/datagram.ts';
 import { dumpPacket } from '../roce/wire/dump.ts';

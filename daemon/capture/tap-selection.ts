@@ -80,7 +80,7 @@ export class TapSelection {
     return this.#hasPair(pair) && (!this.byEnds || this.#linked.has(nameOf(pair)));
   }
 
-  /** A refusal that concerns no queue pair matches by its device alone. */
+  /** A refusal that concerns no queue pair matches only by its device. */
   wantsRefusal({ device, objects }: Pick<Refusal, 'device' | 'objects'>): boolean {
     const qpn = objects?.['qp'];
     if (device !== undefined && qpn !== undefined) return this.wantsWork(device, qpn);

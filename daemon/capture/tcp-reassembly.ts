@@ -90,7 +90,7 @@ export class TcpReassembly {
 /** Half of the sequence numbers: a larger distance ahead counts as a negative one. */
 const HALF = 0x8000_0000;
 
-/** Distance between sequence numbers, modulo 2^32; negative if `to` precedes `from`. */
+/** The distance between two sequence numbers, modulo 2^32; negative if `to` precedes `from`. */
 function distance(from: number, to: number): number {
   const forward = (to - from) >>> 0;
   return forward < HALF ? forward : forward - 2 * HALF;

@@ -35,7 +35,7 @@ async function main(): Promise<void> {
     });
   } catch (error) {
     const status = statusOf(error);
-    // An abandoned request may still wait for a reply and keep the process alive.
+    // An abandoned request that waits for a reply would keep the process alive.
     if (interruption.signal.aborted) process.exit(status);
     process.exitCode = status;
   }

@@ -1,7 +1,7 @@
 /**
- * `iwarpd start --detach`: a daemon in a session of its own, and a command that exits once it is ready.
- * The daemon's standard error is its log. If a start fails, the daemon also prints the reason on its
- * standard output, since the log may be on a full disk.
+ * `iwarpd start --detach`: a daemon in a separate session, and a command that exits once it is
+ * ready. The daemon's standard error is its log. If a start fails, the daemon also prints the
+ * reason on its standard output, since the log may be on a full disk.
  */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs';

@@ -107,7 +107,7 @@ class HeldLines implements DestinationStream {
   }
 }
 
-/** The line that says what is running and what to do next; `end` is its last words. */
+/** The line that reports the running daemon and the next step; `end` is its last part. */
 export function readyLine(ready: DaemonReady, given: StartArguments, end: string): string {
   const devices = ready.devices.map((device) => `${device.name} (${deviceText(device)})`);
   const command = commandOf(process.argv[1]);

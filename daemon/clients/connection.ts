@@ -39,7 +39,10 @@ export class ProgramConnection implements InputAccount {
   onClosed: (reason: string | undefined) => void = () => undefined;
   /** Called after `onClosed`, for the owner's count of connections. */
   onEnded: () => void = () => undefined;
-  /** Made over another connection of the process: it may only join objects that the process has open. */
+  /**
+   * Created over another connection of the process: it may only join objects that the process has
+   * open.
+   */
   isPaired = false;
   /** Called when the peer has read all bytes that had to wait. */
   onDrained: () => void = () => undefined;
@@ -86,8 +89,8 @@ export class ProgramConnection implements InputAccount {
   }
 
   /**
-   * A connection over `own`, an end of a pair of sockets whose other end goes to the process `peer`, which
-   * stays the caller's. The descriptor becomes the connection's. As above.
+   * A connection over `own`, one end of a pair of sockets; the process `peer` gets the other end.
+   * Takes ownership of the descriptor `own`; `peer` stays the caller's. Otherwise like `accept`.
    */
   static pair(
     own: number,

@@ -55,7 +55,10 @@ export interface ControlTarget {
   refusals(filter: RefusalFilter, uid: number | undefined): Promise<RefusalList>;
   /** How often each verb failed with each code. */
   refusalCounts(): readonly Readonly<RefusalCount>[];
-  /** While a reset takes turns: the promise of its end, for which operations wait, so none sees half of it. */
+  /**
+   * During a reset, which takes several turns: the promise of its end. Operations wait for it, so
+   * that none sees a half-done reset.
+   */
   readonly settled?: Promise<void> | undefined;
   /** Ends every client and connection, removes faults and resets all counters. */
   reset(): Promise<ResetReport>;

@@ -150,7 +150,7 @@ export class Conduits {
       this.#manager.handleDialFailed(endpoint, error.code, now);
       return;
     }
-    // The id has just returned as many with its port, so there is room.
+    // Releasing the id's port has just returned as many, so there is room.
     charged.account?.add('descriptors');
     charged.account?.add('ports');
     this.#dials.set(endpoint, { dial, charged });

@@ -65,7 +65,7 @@ export function chooseCrcEngine(
     const found = checked(find);
     if (found === undefined) continue;
     candidates.push({ name, crc32c: found });
-    // ISA-L is the fastest: need not load the others.
+    // ISA-L is the fastest: the others need not be loaded.
     if (name === ISAL) break;
   }
   const small = fastest(candidates, SMALL_PROBE_BYTES, nanosOf);

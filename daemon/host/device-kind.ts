@@ -18,10 +18,10 @@ export interface DeviceKind {
   readonly notIsolated?: string;
   readonly faultTargets: readonly FaultTarget[];
   /**
-   * Why its devices lack a target: what has it, and why `device`, or all devices, do not. Continues
-   * "KIND acts on". Undefined if the transport is the reason.
+   * Why its devices lack a target: which devices have it, and why `device`, or all of this kind, do
+   * not. Continues "KIND acts on". Undefined if the transport is the reason.
    */
   readonly lacks?: (target: FaultTarget, device: string | undefined) => string | undefined;
-  /** Loads what carries its streams. Undefined for TCP, which every host has, and for RoCE. */
+  /** Loads the carrier of its streams. Undefined for TCP, which every host has, and for RoCE. */
   readonly load?: () => Promise<CarrierModule>;
 }

@@ -1,4 +1,4 @@
-/** The kinds of emulated devices. A new one is a row here, and the folder of what carries it. */
+/** The kinds of emulated devices. A new one is a row here, and a folder for its carrier. */
 import type { DeviceKind } from './device-kind.ts';
 import { ROCE_PROFILE } from './roce/roce-profile.ts';
 import { SCTP_KINDS } from './sctp/sctp-kinds.ts';
@@ -30,7 +30,7 @@ export function deviceKind(wanted: KindChoice): DeviceKind | undefined {
   });
 }
 
-/** Loads what carries the streams of these devices, beside TCP. */
+/** Loads the carriers, other than TCP, of the streams of these devices. */
 export async function loadCarriers(
   devices: readonly KindChoice[],
 ): Promise<readonly CarrierModule[]> {

@@ -35,7 +35,7 @@ export class EventLoop {
   #settling: Conduit[] = [];
   /** Conduits with a deadline. */
   readonly #timed = new Set<Conduit>();
-  /** Conduits that continue in a later turn. Those that had no part of this one come first. */
+  /** Conduits that continue in a later turn. Those that got no share of this turn come first. */
   #held: Conduit[] = [];
   #unfinished: Conduit[] = [];
   #draining = false;

@@ -58,7 +58,7 @@ export class HostCm {
   #roce: RoceCm | undefined;
   readonly #hasIwarp: boolean;
   readonly #user: HostCmUser;
-  /** Ids at an address of both wires that only RoCE has: another program has the TCP port. */
+  /** Ids bound on RoCE only, at an address of both wires: another program has the TCP port. */
   readonly #roceAlone = new Set<HostId>();
   #nextNumber = 0;
 

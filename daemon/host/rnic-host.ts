@@ -60,7 +60,7 @@ export interface RnicHostOptions {
    * device.
    */
   readonly roce?: RoceNetwork | undefined;
-  /** `loadCarriers()` of its devices. Default: TCP alone. */
+  /** `loadCarriers()` of its devices. Default: only TCP. */
   readonly carriers?: readonly CarrierModule[];
   readonly observer?: HostObserver;
   /** Bounds of the connection manager; see `DEFAULT_CM_LIMITS`. */

@@ -11,8 +11,8 @@ import { type DaemonBudget, takeFor, type UserShare } from '../clients/objects/d
 import { isTrusted } from '../clients/trusted-user.ts';
 
 /**
- * Reserved connections: for administration, and for those that have not sent a greeting. A new one of
- * of the latter replaces the oldest.
+ * Reserved connections: for administration, and for those that have not sent a greeting. A new
+ * connection of the second kind replaces the oldest.
  */
 const RESERVED_ADMINS_MAX = 16;
 const RESERVED_SILENT_MAX = 8;

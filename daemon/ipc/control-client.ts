@@ -233,7 +233,7 @@ export class ControlClient {
   }
 
   #take(frame: IpcFrame): void {
-    // Rest of a read whose earlier frame ended the client.
+    // An earlier frame of the same read has ended the client.
     if (this.#connection.closed) return;
     if (frame.type !== FrameType.request) throw new IpcFormatError(`frame of type ${frame.type}`);
     const value = decodeValue(frame.payload);

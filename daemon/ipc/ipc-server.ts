@@ -368,7 +368,7 @@ export class IpcServer {
     }
   }
 
-  /** Rethrows what is not the peer's fault. */
+  /** Rethrows errors that the peer did not cause. */
   #refuseFor(connection: ProgramConnection, error: unknown): void {
     if (error instanceof IpcFormatError) {
       this.#refuse(connection, new VerbsError('EPROTO', error.message));

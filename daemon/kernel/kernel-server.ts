@@ -337,7 +337,7 @@ export class KernelServer implements KernelServices {
     const caller = new ConnectionCaller(connection.credentials, file.client);
     const { pid } = connection.credentials;
     const reader = new RequestReader((request) => {
-      // Rest of a read whose earlier request ended the file.
+      // An earlier request of the same read has ended the file.
       if (connection.closed) return;
       caller.note(request);
       const explains = (request.flags & RequestFlag.explain) !== 0 && pid !== UNSEEN_PID;

@@ -31,7 +31,7 @@ const FIRST_OFFSET = 0xa_0000;
 /** Length of the first part; each later one is twice as long as the one before, up to a maximum. */
 const FIRST_PART_BYTES = 64 * 1024;
 const LAST_PART_BYTES = 2 ** 20;
-/** Longest ring in a shared part; longer ones get a part of their own. */
+/** Longest ring in a shared part; longer ones get a separate part. */
 const SHARED_MAX_BYTES = LAST_PART_BYTES / 4;
 
 interface MappedPart {

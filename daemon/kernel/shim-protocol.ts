@@ -19,11 +19,12 @@
  * (`EventRing`), a space and the ring's offset in the file of rings follow. Either side may ignore the
  * ring and use `pop`.
  *
- * The memory of a send queue has a page-rounded length with 8 spare bytes after the ring. The last 8
- * bytes (of its last page, which may be beyond what the program maps) are u32 "doorbell", u32
+ * The memory of a send queue has a page-rounded length with 8 spare bytes after the ring. The last
+ * 8 bytes (of its last page, which may be beyond what the program maps) are u32 "doorbell", u32
  * "progress". While "doorbell" is 1, a doorbell cannot be refused with ENOTCONN, and a thread that
- * changes the word to 2 may send it one-way. While it is 2, such a doorbell is on its way, or the
- * daemon polls the queue. A thread that posts must read it after a full fence. "progress" counts completed work requests.
+ * changes the word to 2 may send it one-way. While it is 2, such a doorbell is in flight, or the
+ * daemon polls the queue. A thread that posts must read it after a full fence. "progress" counts
+ * completed work requests.
  */
 import { TOKEN_BYTES } from '#contract/protocol/ipc-frames';
 import { RecordReader } from '#contract/protocol/ipc-records';

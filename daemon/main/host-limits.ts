@@ -39,7 +39,7 @@ const OBJECTS_MAX = 1_048_576;
 const HEAP_PER_OBJECT_BYTES = 2048;
 /** The same budget for a connection id with a connect request and its events. */
 const HEAP_PER_ID_BYTES = 10_240;
-/** Part of the old generation of the heap that each of the two may fill. */
+/** Part of the heap's old generation that objects, and likewise ids, may fill. */
 const HEAP_PART = 1 / 2;
 /**
  * Maximum young generation, which V8 counts in the heap's limit and where nothing stays: three semi-spaces

@@ -372,7 +372,7 @@ function recordOf(event: EventParameters): EventParameters {
   return { privateData, initiatorDepth, responderResources };
 }
 
-/** The depths of an established connection, where the event contains them. */
+/** The depths of an established connection, if the event contains them. */
 function negotiated(id: BridgedId, event: LowerCmEvent): { ird: number; ord: number } {
   const attributes = id.qp?.lower.query();
   const ord = attributes?.maxRdAtomic ?? 0;

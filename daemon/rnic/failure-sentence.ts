@@ -2,8 +2,8 @@
  * The only place that turns causes into sentences: what a completion or an event means, in the words
  * of the verbs.
  *
- * A program sees details of its own memory only. Of its peer's it learns what it sent itself: the rest
- * belongs to another user, unless the host says that both are the same.
+ * A program sees details of its own memory only. Of its peer's memory it sees only what it sent
+ * itself: the rest belongs to another user, unless the host says that both users are the same.
  */
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { Access, QPState } from '#contract/verbs/enums';
@@ -187,7 +187,7 @@ export function causeText(cause: Cause | undefined, peer?: PeerFacts): string {
   }
 }
 
-/** The part of an event's text that describes a failure, beside the wire's own words. */
+/** The part of an event's text that describes a failure, in addition to the wire's own words. */
 export function foundText(cause: Cause | undefined, peer?: PeerFacts): string {
   if (cause?.kind !== 'wire') return '';
   if (cause.found !== undefined) return `; ${causeText(cause.found)}`;

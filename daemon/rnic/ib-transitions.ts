@@ -108,7 +108,7 @@ const STEPS = {
   [QPState.RTS]: RTR_TO_RTS,
 } as const;
 
-/** The mask of a step to `next` with nothing but what it requires. */
+/** The mask of a step to `next`, with only the required attributes. */
 export function stepMask(type: QPType, next: keyof typeof STEPS): number {
   return A.state | STEPS[next][type].required;
 }

@@ -1,7 +1,7 @@
 /**
- * The attributes of a queue pair whose program connects it by `ibv_modify_qp`: what a modification
- * carries, what the queue pair stores, and the valid values. ib-transitions.ts says when each may be
- * given.
+ * The attributes of a queue pair whose program connects it by `ibv_modify_qp`: those in a
+ * modification, those that the queue pair stores, and the valid values. ib-transitions.ts lists
+ * when each may be given.
  *
  * Attributes that no wire needs are stored for `ibv_query_qp`. Rounding and checks are those of Linux's
  * rxe, lax ones included: programs rely on both. Exception: rxe accepts a path MTU of 0; it is refused

@@ -615,7 +615,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     const first = !isFlushing(this.#state);
     this.#transition(state);
     this.flush();
-    // With a shared queue, flushes do not show the consumer that the last receive came back.
+    // With a shared queue, flushes do not show the consumer that the last receive was returned.
     if (first && this.#qp.srq !== undefined) {
       const text = `the QP takes no more shared receives, because ${causeText(this.cause)}`;
       this.#announce(AsyncEventType.qpLastWqeReached, text);

@@ -98,7 +98,7 @@ export interface Wire {
   readonly midSend: boolean;
 }
 
-/** Why a queue pair refused an access. The wire maps it to an error code of its own. */
+/** Why a queue pair refused an access. The wire maps it to its own error code. */
 export const AccessRefusal = {
   none: 0,
   /** The STag names no registered, valid memory. */
@@ -206,7 +206,7 @@ export class InboundMessage {
   /** True for Send with (Solicited Event and) Invalidate. */
   invalidates = false;
   invalidateStag = 0;
-  /** Immediate data came: 8 bytes (RFC 7306 §6), or 32 bits in `Lo` (RoCE). */
+  /** It has immediate data: 8 bytes (RFC 7306 §6), or 32 bits in `Lo` (RoCE). */
   hasImmediate = false;
   immediateHi = 0;
   immediateLo = 0;
@@ -364,8 +364,8 @@ export interface DeferringUser extends WireUser {
     targetStart: number,
   ): AccessRefusal;
   /**
-   * All deferred bytes are in their targets now. `memoryLost` if payload of a work request is gone (a
-   * flush reports whose it was); `stagInvalid` if only sources of Reads are.
+   * All deferred bytes are in their targets now. `memoryLost` if payload of a work request is gone
+   * (a flush reports which one); `stagInvalid` if only sources of Reads are.
    */
   gatheringEnded(): AccessRefusal;
   /**

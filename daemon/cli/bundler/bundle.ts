@@ -21,7 +21,7 @@ const UNBUNDLED = ['koffi', '@node-rs/crc32', 'fast-crc32c'];
 
 /**
  * Modules that share a file: those needed by each list and by no earlier one. So a start reads only
- * what it uses, and modules that only a rare command uses keep files of their own.
+ * what it uses, and modules that only a rare command uses stay in separate files.
  */
 const FILES: readonly { readonly name: string; readonly entries: readonly string[] }[] = [
   { name: 'entry', entries: [ENTRY] },

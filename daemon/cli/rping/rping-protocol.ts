@@ -164,7 +164,7 @@ export type ClientStep =
   /** Fill the source buffer with this ping and send its advert. */
   | { readonly type: 'advertise-source'; readonly ping: number }
   | { readonly type: 'advertise-sink' }
-  /** The text came back: check and show it, then call `next`. */
+  /** The text has returned: check and show it, then call `next`. */
   | { readonly type: 'pong'; readonly ping: number }
   | { readonly type: 'done' }
   | { readonly type: 'fault'; readonly text: string };

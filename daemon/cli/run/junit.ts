@@ -1,4 +1,4 @@
-/** The result of a run as JUnit XML, which CI systems show beside those of other tests. */
+/** The result of a run as JUnit XML, which CI systems show alongside those of other tests. */
 import { xmlAttribute, xmlText } from '../xml-text.ts';
 import type { RunReport } from './run-report.ts';
 

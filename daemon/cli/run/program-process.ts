@@ -75,7 +75,7 @@ export class SignalPassing {
   program: ChildProcess | undefined;
   readonly #restore: (() => void)[];
 
-  /** `interruption` has fired if a signal came earlier still. */
+  /** `interruption` has fired if a signal arrived even earlier. */
   constructor(interruption: AbortSignal) {
     const { aborted, reason } = interruption;
     if (aborted) this.early = (reason instanceof Interruption ? reason.by : undefined) ?? 'SIGTERM';

@@ -1,4 +1,4 @@
-/** Shares a client's memory with the device, or accesses it where it is not shared. */
+/** Shares a client's memory with the device, or accesses it if it is not shared. */
 import type { MappingRef } from '#contract/protocol/commands';
 import type { MemoryTier } from '#contract/verbs/provider';
 import type { MemoryBacking } from '#daemon/rnic/memory/memory-backing';

@@ -47,35 +47,35 @@ const TERMS: Readonly<Record<LimitName, LimitTerms>> = {
   sharedBytes: settable('sharedBytes', 'bytes of shared memory'),
   mappings: settable('mappings', 'mappings of shared memory'),
   objects: settable('objects', 'objects'),
-  // The owner's ids are bounded by their numbers.
+  // Only the range of id numbers limits the owner.
   ids: { ...settable('ids', 'connection ids of rdma_cm'), ownerFree: true },
   connections: {
     what: 'connections',
     remedy: 'raise connectionsMax of the daemon',
     code: 'ENOMEM',
   },
-  // The owner is bounded by the process's limit.
+  // Only the process's limit of open files limits the owner.
   descriptors: {
     what: 'descriptors',
     remedy: 'raise the limit of open files before the daemon starts (ulimit -n)',
     code: 'EMFILE',
     ownerFree: true,
   },
-  // The owner is bounded by the kernel, to the same number.
+  // Only the kernel limits the owner, to the same number.
   descriptorsInFlight: {
     what: 'descriptors that programs have not received',
     remedy: 'raise the limit of open files before the daemon starts (ulimit -n)',
     code: 'EMFILE',
     ownerFree: true,
   },
-  // The owner is bounded by the machine's ports.
+  // Only the machine's ports limit the owner.
   ports: {
     what: 'ports of connection ids',
     remedy: 'widen net.ipv4.ip_local_port_range before the daemon starts',
     code: 'EADDRNOTAVAIL',
     ownerFree: true,
   },
-  // The owner is bounded by the host.
+  // Only the host limits the owner.
   groups: {
     ...settable('groups', 'multicast memberships'),
     ownerFree: true,
@@ -114,7 +114,7 @@ export const SETTABLE_LIMITS: readonly SettableLimit[] = [
 ];
 
 interface BudgetOptions {
-  /** Measures the actual use of a limit, where it can exceed what clients hold. */
+  /** Measures the actual use of a limit, if it can exceed the sum of what clients hold. */
   readonly measures?: Partial<Readonly<Record<LimitName, () => number>>>;
   readonly lingering?: Partial<Readonly<Record<LimitName, number>>>;
   readonly onRefused?: RefusalNote;

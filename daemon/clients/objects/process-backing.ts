@@ -2,7 +2,7 @@
 import type { MemoryBacking } from '#daemon/rnic/memory/memory-backing';
 import type { ProcessMemory } from '#native-bridge/libc/process-vm';
 
-/** The shortest page size of Linux. */
+/** The smallest page size of Linux. */
 const PAGE_BYTES = 4096;
 
 export class ProcessBacking implements MemoryBacking {

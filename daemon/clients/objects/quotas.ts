@@ -74,7 +74,9 @@ export class QuotaLedger {
   /** The user's share of the daemon's limits, if there are any. */
   readonly share: UserShare | undefined;
 
-  /** `uid`: the client's user, to whose share of the daemon's limits everything counts. */
+  /**
+   * `uid`: the client's user. Everything counts towards that user's share of the daemon's limits.
+   */
   constructor(quotas: ClientQuotas, uid: number = OWNER) {
     this.#quotas = quotas;
     this.share = quotas.budget?.of(uid);

@@ -16,9 +16,9 @@ const PAGE_BYTES = 4096;
 /** Length of the first file; each later one is twice as long, up to a maximum. */
 const FIRST_REGION_BYTES = 256 * 1024;
 const LAST_REGION_BYTES = 16 * 2 ** 20;
-/** Divisor of a file's length: longer rings get memory of their own. */
+/** Divisor of a file's length: a ring longer than the quotient gets separate memory. */
 const SHARE_MAX = 4;
-/** Files per client, each with a descriptor: 1 GiB of rings. Further rings get memory of their own. */
+/** Files per client, each with a descriptor: 1 GiB of rings. Further rings get separate memory. */
 const REGIONS_MAX = 64;
 /** Bytes of released rings whose pages are kept for later rings. */
 const KEPT_MAX_BYTES = 2 ** 20;
@@ -88,7 +88,7 @@ export class RingRegions {
   }
 
   /**
-   * Creates a ring of zero bytes; returns undefined if it needs memory of its own. Throws
+   * Creates a ring of zero bytes; returns undefined if it needs separate memory. Throws
    * `SystemCallError` (ENOMEM, EMFILE, ENFILE).
    */
   create(lengthBytes: number): SharedAllocation | undefined {

@@ -32,7 +32,7 @@ export interface LimitTerms {
 export type RefusalNote = (user: number, error: VerbsError) => void;
 
 interface LimitOptions {
-  /** Measures the actual use of the process, where it can exceed what users hold. */
+  /** Measures the actual use of the process, if it can exceed the sum of what users hold. */
   readonly measure?: (() => number) | undefined;
   /**
    * Part of the limit that released amounts may still occupy. Users do not share this part, so no user

@@ -1,7 +1,7 @@
 /**
- * Rights that only some users have. A daemon running as root acts for programs of every user and must
- * not do for them what the kernel would refuse. The same holds for native devices, which every daemon
- * opens as its own user.
+ * Rights that only some users have. A daemon running as root acts for programs of every user and
+ * must not do for them anything that the kernel would refuse. The same holds for native devices,
+ * which every daemon opens as its own user.
  *
  * The user of a program is the one who connected (SO_PEERCRED). Its capabilities do not count: the
  * process may since have executed another program that has more.

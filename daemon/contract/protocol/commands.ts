@@ -209,7 +209,7 @@ export interface Commands {
     request: { readonly id: Handle; readonly backlog: number };
     reply: CMIdState;
   };
-  /** On an id for datagrams it asks for a service, and takes no queue pair. */
+  /** On an id for datagrams: looks up a service, and needs no queue pair. */
   cmConnect: {
     request: { readonly id: Handle; readonly qp: Handle | undefined } & CMParameters;
     reply: Record<never, never>;
@@ -292,8 +292,8 @@ export interface CommandChannel {
    */
   addressOf(buffer: Uint8Array): bigint;
   /**
-   * Opens the event path of a completion channel. `onEvent` gets the handle of each CQ that
-   * fires. `fd` polls readable while events wait, where the channel has descriptors.
+   * Opens the event path of a completion channel. `onEvent` gets the handle of each CQ that fires.
+   * `fd`, if the channel has descriptors, polls readable while events wait.
    */
   openEventPath(
     channel: Handle,
@@ -301,7 +301,7 @@ export interface CommandChannel {
     onEvent: (cq: Handle) => void,
   ): Promise<{ readonly fd: number | undefined; close(): void }>;
   /**
-   * Keeps the process alive while the program awaits something. Absent where the channel's sockets
+   * Keeps the process alive while the program awaits something. Absent if the channel's sockets
    * keep it alive.
    */
   hold?(alive: boolean): void;

@@ -1,4 +1,4 @@
-/** The kind of a fault as an argument. Checks the kind of fault; the daemon checks the other fields. */
+/** Checks a fault given as an argument: only its kind, since the daemon checks the other fields. */
 import { described, type Kind, nearest, PLAIN_FIELDS } from '../verbs/arguments.ts';
 import { FAULT_KINDS } from './faults.ts';
 

@@ -147,8 +147,8 @@ const SIMPLE_UNDEFINED = 0xf7;
 const FLOAT64 = 0xfb;
 
 /**
- * Values are encoded one after the other into shared arrays: a message is too short to pay for an array
- * of its own, and messages that leave together lie next to each other.
+ * Values are encoded one after the other into shared arrays: a message is too short to be worth a
+ * separate array, and messages that leave together lie next to each other.
  */
 const SLAB_BYTES = 16_384;
 /** Least room at the end of an array for another value. */

@@ -3,8 +3,8 @@
  *
  * It is the queue ABI of Linux's siw (`rdma/siw-abi.h`), since that is what rdma-core's provider
  * writes; TypeScript clients use the same rings, with opcodes and fields added where the siw ABI
- * has none (memory windows, Immediate Data, atomics). All numbers are little endian; indices run
- * free and are taken modulo the ring's size, a power of two.
+ * has none (memory windows, Immediate Data, atomics). All numbers are little endian; indices are
+ * free-running and are taken modulo the ring's size, a power of two.
  *
  * Only the flags of an element are shared state. The producer writes the body, then stores flags
  * with VALID; the consumer copies the body, then stores 0. A send-queue producer rings the

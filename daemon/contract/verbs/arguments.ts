@@ -21,7 +21,7 @@ export interface OptionalKind extends Kind {
   readonly optional: true;
 }
 
-/** The kinds of the fields of `T`: all of them, and optional where the field is. */
+/** The kinds of all fields of `T`; an optional field has an optional kind. */
 type KindsOf<T> = {
   readonly [K in keyof T]-?: undefined extends T[K] ? OptionalKind : Kind;
 };

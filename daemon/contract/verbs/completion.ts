@@ -1,4 +1,4 @@
-/** Work completions and asynchronous events: what a device reports. */
+/** The reports of a device: work completions and asynchronous events. */
 import { type AsyncEventType, WC_STATUS_TEXT, WCFlag, WCOpcode, WCStatus } from './enums.ts';
 
 /** A work completion (`struct ibv_wc`). */

@@ -124,7 +124,7 @@ export const WROpcode: Members<typeof WROpcodeNumber> = {
   localInv: 7,
   bindMW: 8,
   sendWithInv: 9,
-  /** An Immediate Data message alone: 8 bytes to the peer's next receive; iWARP only. */
+  /** An Immediate Data message without a Write: 8 bytes to the peer's next receive; iWARP only. */
   immediate: 64,
 };
 export type WROpcode = WROpcodeNumber;

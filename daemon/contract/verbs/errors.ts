@@ -74,7 +74,7 @@ export class VerbsError extends Error {
   }
 
   /**
-   * Why, in the program's terms: the field, its value and the accepted values. Undefined where the
+   * Why, in the program's terms: the field, its value and the accepted values. Undefined if the
    * error has nothing beyond its code.
    */
   get reason(): string | undefined {

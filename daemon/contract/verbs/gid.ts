@@ -20,7 +20,7 @@ const DGID_AT = 24;
 
 /** The route of a received datagram (`struct ibv_grh`). */
 export interface Grh {
-  /** GID of the sender's port: with `srcQp` of the completion, what an answer needs. */
+  /** GID of the sender's port. An answer needs it and `srcQp` of the completion. */
   readonly sgid: string;
   /** GID that the datagram was sent to: of this port, or of a multicast group. */
   readonly dgid: string;

@@ -135,12 +135,12 @@ export interface PD extends VerbsObject {
   /**
    * Registers bytes of this process (`ibv_reg_mr`).
    *
-   * Effect: the device may access `buffer` as the bits of `Access` allow, and peers may by the region's
-   * rkey. The buffer is held, and must not be resized or transferred, until the region is closed.
-   * Errors: EINVAL for an empty buffer, unknown bits, remote write or remote atomic without local
-   * write, a key above 255, or addresses beyond 64 bits; EOPNOTSUPP for remote atomics where the device
-   * has no direct access; ENOMEM. Notes: `tier` of the result shows how the device accesses the bytes.
-   * Memory from `allocMR` is the fastest, and a part of it may be registered again.
+   * Effect: the device may access `buffer` as the bits of `Access` allow, and peers may by the
+   * region's rkey. The buffer is held, and must not be resized or transferred, until the region is
+   * closed. Errors: EINVAL for an empty buffer, unknown bits, remote write or remote atomic without
+   * local write, a key above 255, or addresses beyond 64 bits; EOPNOTSUPP for remote atomics if the
+   * device has no direct access; ENOMEM. Notes: `tier` of the result shows how the device accesses
+   * the bytes. Memory from `allocMR` is the fastest, and a part of it may be registered again.
    */
   regMR(buffer: Uint8Array, access: Access, options?: MROptions): Promise<MR>;
   /**
@@ -414,7 +414,7 @@ export interface QP extends VerbsObject {
    * | `localInv` | fence, signaled | `invalidateRkey` of this side |
    * | `bindMW` | fence, signaled | `bind` |
    *
-   * UC has no reads and atomics, and UD has Sends alone: other requests complete with `locQpOpErr`.
+   * UC has no reads and atomics, and UD has only Sends: other requests complete with `locQpOpErr`.
    * A datagram longer than a packet (`maxMtuBytes` of the port) is dropped.
    *
    * Notes: prefer lists; each call notifies the device once. On iWARP a completed `rdmaWrite` means

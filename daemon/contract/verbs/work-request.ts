@@ -1,4 +1,4 @@
-/** Work requests: what a consumer posts to a queue. */
+/** Work requests, which a consumer posts to a queue. */
 import type { Access, SendFlag, WROpcode } from './enums.ts';
 
 /** Scatter/gather element (`struct ibv_sge`). `MR.sge` makes them. */
@@ -120,14 +120,17 @@ export interface ReadWR extends AnySendWR, RemoteWR {
   readonly sgList?: readonly SGE[] | undefined;
 }
 
-/** Adds to 8 bytes of the peer and returns what was there (RFC 7306 §5.1). */
+/** Adds to 8 bytes of the peer and returns the previous value (RFC 7306 §5.1). */
 export interface FetchAddWR extends AtomicWR {
   readonly opcode: typeof WROpcode.atomicFetchAndAdd;
   /** The addend; 64 bits, wraps. */
   readonly compareAdd: number | bigint;
 }
 
-/** Replaces 8 bytes of the peer if they equal a value, and returns what was there (RFC 7306 §5.2). */
+/**
+ * Replaces 8 bytes of the peer if they equal a value, and returns the previous value (RFC 7306
+ * §5.2).
+ */
 export interface CompareSwapWR extends AtomicWR {
   readonly opcode: typeof WROpcode.atomicCmpAndSwap;
   /** The value to compare with. */

@@ -25,7 +25,7 @@ export interface LinkUser {
   handleClosed(errorCode: string | undefined): void;
   /** Received bytes that the user keeps until more arrive, for watchers of the link. */
   readonly heldInput?: Uint8Array | undefined;
-  /** Bytes still to write of FPDUs that are written in part, for watchers. Default 0. */
+  /** Unwritten bytes of FPDUs that are partly written, for watchers. Default 0. */
   readonly cutOutputBytes?: number;
   /** The queue pair that uses the link, for watchers. */
   readonly queuePair?: LinkPosition['queuePair'];
@@ -49,8 +49,8 @@ export interface Link extends TapLinkEnds {
   /** Default: TCP. */
   readonly lowerLayer?: DeviceLowerLayer;
   /**
-   * True if each write is a message of its own, delivered in any order, and there is no half-close: `finish`
-   * does nothing, and `close` ends both halves once both users have finished.
+   * True if each write is a separate message, delivered in any order, and there is no half-close:
+   * `finish` does nothing, and `close` ends both halves once both users have finished.
    */
   readonly carriesMessages?: boolean;
   /**
@@ -72,8 +72,8 @@ export interface Link extends TapLinkEnds {
   write(transmit: Transmit): number;
   /**
    * Ends the connection with ETIMEDOUT once the peer has vanished: it answers no probes, sent after
-   * `idleSeconds` of silence and then every `intervalSeconds`, or accepts no data for as long as all probes
-   * take. Optional for networks that never lose peers.
+   * `idleSeconds` of silence and then every `intervalSeconds`, or accepts no data for as long as
+   * all probes would take. Optional for networks that never lose peers.
    */
   keepAlive?(idleSeconds: number, intervalSeconds: number, probes: number): void;
   /** Incoming bytes wait in the network until `resumeReading`. */

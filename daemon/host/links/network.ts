@@ -43,7 +43,7 @@ export interface LinkPort {
     onFailed: (errorCode: string) => void,
     program?: object,
   ): Dial;
-  /** For a port of several networks: the port of `address` alone. Releases the others. */
+  /** For a port of several networks: only the port of `address`. Releases the others. */
   narrow?(address: string): LinkPort;
   /**
    * Releases the port; a listener stops. Accepted and outgoing connections stay, waiting ones are

@@ -72,7 +72,7 @@ export class ReadingShare {
     return this.#members.size === 0;
   }
 
-  /** Notes a member's input, or its end. */
+  /** Records that a member has input, or has ended. */
   note(): void {
     if (this.#members.size <= FEW && this.#held.size === 0) return;
     this.#awaitEnd();

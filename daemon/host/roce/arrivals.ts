@@ -222,9 +222,10 @@ export class Arrivals {
 }
 
 /**
- * True if the queue pair accepts packets between these addresses: a connected one only from its peer. A
- * datagram queue pair rejects packets with the address of a device of this host. Those never arrive this way,
- * but any user of this machine can send them, for instance to end connections of others.
+ * True if the queue pair accepts packets between these addresses: a connected one only from its
+ * peer. A datagram queue pair rejects packets with the address of a device of this host. Genuine
+ * ones never arrive this way, but any user of this machine can forge them, for instance to end
+ * connections of others.
  */
 function isForOneOf(
   { qp, path }: PacketConnection,

@@ -70,7 +70,10 @@ export class Departures {
     return this.#burstBytes;
   }
 
-  /** True if packets may be written directly where they leave: no captures and faults are active. */
+  /**
+   * True if packets may be written directly into the link's buffer: no captures or faults are
+   * active.
+   */
   mayLeaveAtOnce({ port }: PacketConnection): boolean {
     return !this.#parts.faults.active && !this.#parts.recorder.watched && !port.down;
   }

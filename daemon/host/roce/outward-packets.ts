@@ -1,6 +1,6 @@
 /**
- * Packets that leave the host: written where they leave from, or copied there if captures or faults need them
- * first. Connections wait here while the link has no room.
+ * Packets that leave the host: written into the link's buffer, or copied there if captures or
+ * faults need them first. Connections wait here while the link has no room.
  */
 import type { Micros } from '#base/time';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';

@@ -68,7 +68,7 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
   #givingWay = false;
 
   /**
-   * `tap` sees every packet that reaches its receiver, or would. `udp`: where packets leave the host; default:
+   * `tap` sees the packets, as `PacketTap` describes. `udp`: where packets leave the host; default:
    * they do not.
    */
   constructor(host: PacketNetworkHost, tap?: PacketTap, udp?: UdpNetwork) {

@@ -16,7 +16,7 @@ import type { CommunicationManager } from '#daemon/roce/cm/communication-manager
 import type { HostId } from '../host-id.ts';
 import type { RoceId } from './roce-id.ts';
 
-/** How long sending posted work may take, and the peer's confirmation. */
+/** Time limit for sending posted work, and for the peer's confirmation. */
 const LEAVE_MICROS = 5_000_000;
 /** Connections given up in one turn: thousands may be due together. The others stay due. */
 const DUE_MAX = 64;

@@ -1,6 +1,7 @@
 /**
- * Retries requests that found no listener, for a while. Programs connect to each other in step with what they
- * exchange: perftest's server starts to listen for its queue pairs while its client already connects them.
+ * Retries requests that found no listener, for a while. Programs coordinate their connections by
+ * messages: perftest's server starts to listen for its queue pairs while its client already
+ * connects them.
  */
 import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
@@ -29,7 +30,7 @@ export class RefusedRequests {
   /** Lower bound of their deadlines. */
   #due: Micros = NEVER;
 
-  /** Notes the first or a repeated request of an id, if the id is to retry. */
+  /** Records the first or a repeated request of an id, if the id is to retry. */
   begin(id: HostId, parameters: ProgramParameters, now: Micros): void {
     const known = this.#requests.get(id);
     if (known !== undefined) known.due = NEVER;

@@ -191,7 +191,7 @@ export class RoceSide implements HostSide, PortHost, PacketNetworkHost, RoceCmHo
   }
 
   outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number {
-    // An address that a link could have is without a neighbour, as in the kernel.
+    // As in the kernel, a link-local address only lacks a neighbour; all others have no route.
     if (this.isolated && !isLinkLocalGid(dgid)) {
       const text = isolatedText(gidAddress(dgid));
       this.notePackets('info', text);

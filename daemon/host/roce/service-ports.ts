@@ -82,15 +82,15 @@ export class ServicePorts {
   }
 
   /**
-   * Throws, as `hold` does, if another id shares the port of `holder`: a listener must have it alone, or
-   * another program could take its connections.
+   * Throws, as `hold` does, if another id shares the port of `holder`: a listener must not share
+   * it, or another program could take its connections.
    */
   assertAlone(holder: PortHolder): void {
     const place = this.#places.get(holder);
     if (place !== undefined) this.#assertFree(holder, place, false);
   }
 
-  /** Moves the holder's port to this address alone. */
+  /** Limits the holder's port to this address. */
   move(holder: PortHolder, address: string): void {
     const place = this.#places.get(holder);
     if (place !== undefined) this.#places.set(holder, { ...place, address, reach: address });
@@ -118,7 +118,7 @@ export class ServicePorts {
     for (const other of this.#held.get(key) ?? []) {
       const held = this.#places.get(other);
       if (other === holder || held === undefined) continue;
-      // Only another user must not receive requests for an address that this holder did not name.
+      // Another user must not receive requests for an address that this holder did not name.
       const at = other.user === holder.user ? 'address' : 'reach';
       const { afOnly, reuseAddress: shares } = other;
       const wanted = { address: place[at], afOnly: holder.afOnly, reuseAddress };

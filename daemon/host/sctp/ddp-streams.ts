@@ -470,7 +470,7 @@ function isOver({ ended, peerLast, received }: Stream): boolean {
   return ended && peerLast >= 0 && ((received - 1) & SSN_MASK) === peerLast;
 }
 
-/** Notes the peer's last message of a session. Earlier ones may arrive later. */
+/** Records the peer's last message of a session. Earlier ones may arrive later. */
 function noteLast(stream: Stream, code: number, bytes: Uint8Array): void {
   const ssn = readUint16(bytes, 0);
   stream.peerLast = ssn;

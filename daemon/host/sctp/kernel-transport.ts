@@ -100,7 +100,7 @@ export class KernelSctpTransport implements HostSctpTransport {
   }
 }
 
-/** A held port. Its socket listens, and each opened association has a socket of its own. */
+/** A held port. Its socket listens; each opened association has a separate socket. */
 class KernelPort implements SctpPort {
   readonly address: string;
   readonly port: number;

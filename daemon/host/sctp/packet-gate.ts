@@ -86,7 +86,10 @@ export function judgePacket(bytes: Uint8Array, start: number, length: number): n
   return Verdict.pass;
 }
 
-/** An INIT is alone in its packet, with verification tag 0 (RFC 9260 section 8.5.1). */
+/**
+ * An INIT must be the only chunk of its packet, which has verification tag 0 (RFC 9260 section
+ * 8.5.1).
+ */
 function judgeInit(bytes: Uint8Array, start: number, end: number): number {
   const at = start + COMMON_HEADER_BYTES;
   const chunkBytes = portAt(bytes, at + 2);

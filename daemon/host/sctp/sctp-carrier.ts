@@ -54,7 +54,7 @@ class SctpCarrier implements StreamCarrier {
   }
 }
 
-/** SCTP with a transport of the caller's, as a simulation has it. */
+/** SCTP over a transport that the caller provides, as simulations do. */
 export function sctpCarrier(makeTransport: TransportMaker): CarrierModule {
   return { lowerLayer: 'sctp', make: (options) => new SctpCarrier(makeTransport, options) };
 }

@@ -1,6 +1,6 @@
 /**
- * A network around an inner one: addresses of SCTP devices have SCTP ports, all others those of the inner
- * network. A wildcard has both, under one number.
+ * A network around an inner one: addresses of SCTP devices have SCTP ports, all others those of the
+ * inner network. A wildcard address has a port of each network, all under one number.
  */
 import { addressFamily, IPV4_ANY, isWildcard } from '#base/address';
 import { faultKind } from '#contract/protocol/faults';

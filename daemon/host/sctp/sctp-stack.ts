@@ -46,7 +46,9 @@ const BACKLOG = 128;
 /** Ephemeral ports. */
 const DYNAMIC_PORT_MIN = 49_152;
 const DYNAMIC_PORTS = 16_384;
-/** An IP packet's length has 16 bits. Also a path's smallest MTU that is believed. */
+/**
+ * The longest IP packet (its length field has 16 bits), and the smallest path MTU that is accepted.
+ */
 const IP_BYTES_MAX = 65_535;
 const IP_BYTES_MIN = 576;
 const IPV4_UDP_BYTES = 28;

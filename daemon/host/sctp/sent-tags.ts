@@ -12,7 +12,7 @@ export class SentTags {
   #next = 0;
   readonly #tags = new Uint32Array(TAGS_MAX);
 
-  /** Notes a packet of `length` bytes at `start` that is being sent. */
+  /** Records a packet of `length` bytes at `start` that is being sent. */
   note(bytes: Uint8Array, start: number, length: number): void {
     const tag = tagOf(bytes, start, length);
     if (tag === this.#last) return;

@@ -80,11 +80,13 @@ export interface CarriedPacket {
 export interface PacketFilter {
   /** False while it takes no packets. */
   readonly active: boolean;
-  /** True if the filter took the packet, and will carry it on if it is to arrive. */
+  /**
+   * True if the filter took the packet: it gives the packet back to the carrier later, or drops it.
+   */
   takes(packet: CarriedPacket): boolean;
 }
 
-/** Carries on packets that a filter took. */
+/** Continues the delivery of packets that a filter took. */
 export interface PacketCarrier {
   carry(packet: CarriedPacket): void;
 }

@@ -169,7 +169,7 @@ function chooseHost(
 }
 
 /**
- * Makes an id that listens on any address also listen on the native devices where possible: a kernel
+ * Makes an id that listens on any address also listen on the native devices if possible: a kernel
  * software RNIC takes its TCP port from the same machine and may find it in use.
  */
 function listenOnSecond({ directory }: ClientState, object: IdObject, backlog: number): void {

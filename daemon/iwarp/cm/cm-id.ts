@@ -19,7 +19,10 @@ interface ListeningState {
 /** Resources that ids take from their host. SCTP associations and RoCE connections outlive their ids. */
 type HostGood = 'descriptors' | 'ports' | 'associations' | 'roceConnections';
 
-/** Charged for what an id takes of its host: a user, within the user's share. */
+/**
+ * The account charged for the resources that an id takes from its host: a user's, within the user's
+ * share.
+ */
 export interface IdAccount {
   /** Takes one. Throws `VerbsError` when the user may have no more. */
   take(what: HostGood): void;
@@ -48,8 +51,8 @@ export class CmId extends IdLifecycle {
    */
   portKeeper: object | undefined;
   /**
-   * The program that the id belongs to: what carries one connection of a program may carry another.
-   * Undefined: each has its own.
+   * The program that the id belongs to: connections of one program may share a carrier. Undefined:
+   * they share none.
    */
   program: object | undefined;
   /** Charged for its port and sockets. Undefined: not charged. */

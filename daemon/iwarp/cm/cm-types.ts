@@ -1,5 +1,5 @@
 /**
- * The vocabulary of connections: what one asks of its queue pair, its stream and its device, and the
+ * The interfaces that a connection uses of its queue pair, its stream and its device, and the
  * limits of the manager.
  */
 import type { Micros } from '#base/time';
@@ -31,7 +31,7 @@ export interface ConnectableQP extends WireUser {
 
 /** Wire options of a device, which a connection may override (daemon/ARCHITECTURE.md, "Seams"). */
 export interface WireDefaults extends StreamDefaults {
-  /** With CRCs on, no FPDU spans two TCP segments, where possible. */
+  /** With CRCs on, no FPDU spans two TCP segments, if possible. */
   readonly segmentAligned: boolean;
   /** See `StreamOptions.nudgeDelayMicros`; `NEVER` switches it off. */
   readonly nudgeDelayMicros: Micros;

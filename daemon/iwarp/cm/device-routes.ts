@@ -41,8 +41,8 @@ export class DeviceRoutes {
   /**
    * Device and source for a destination. Unless the id is bound, the host's own choice of a source
    * is tried first. If no device has that one, the devices' addresses are tried in order: this is
-   * how devices on parts of 127.0.0.0/8 reach each other. A destination that a device of this host
-   * lists is reached by devices of its lower layer alone.
+   * how devices on parts of 127.0.0.0/8 reach each other. Only devices with the same lower layer
+   * reach a destination that a device of this host lists.
    */
   find(destination: string, bound: string | undefined): DeviceRoute | NoRoute {
     const given = bound === undefined || isWildcard(bound) ? undefined : bound;

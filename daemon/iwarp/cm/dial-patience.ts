@@ -1,7 +1,7 @@
 /**
- * Retries refused TCP connections. Programs connect to each other in step with what they exchange,
- * and rely on the time that resolving a path takes: perftest's server starts to listen for its
- * queue pairs while its client already connects them.
+ * Retries refused TCP connections. Programs coordinate their connections by messages, and rely on
+ * the time that resolving a path takes: perftest's server starts to listen for its queue pairs
+ * while its client already connects them.
  */
 import type { Micros } from '#base/time';
 

@@ -1,6 +1,7 @@
 /**
  * One TCP connection from the first SYN to the last FIN: the state machine between a stream, a
- * queue pair and a connection id. The id may be destroyed earlier; the endpoint then ends alone.
+ * queue pair and a connection id. The id may be destroyed earlier; the endpoint then ends without
+ * it.
  *
  * Read before changing: RFC 5044 §7.1–7.2, RFC 6581 §9–10; the diagram is in README.md.
  */
@@ -304,7 +305,7 @@ export class Endpoint<Id> {
   #handleEstablished(event: Extract<StreamEvent, { type: 'established' }>, now: Micros): void {
     if (this.#phase !== 'initiating' && this.#phase !== 'accepting') return;
     this.#transition('established');
-    // They were for the way here, and a connection may last.
+    // Not needed any longer, and a connection may last for days.
     this.parameters = undefined;
     this.depths = undefined;
     this.patience = undefined;

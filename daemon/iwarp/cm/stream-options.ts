@@ -38,7 +38,10 @@ export function streamOptions(
   };
 }
 
-/** Options of connections: one that is like the latest shares its, for there may be thousands. */
+/**
+ * Options of connections. One with the same options as the latest shares its object, since there
+ * may be thousands.
+ */
 export class SharedOptions {
   #latest: StreamOptions | undefined = undefined;
 

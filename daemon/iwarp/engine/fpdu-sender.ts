@@ -1,9 +1,10 @@
 /**
  * The outbound half of a stream: startup frames and FPDUs, built in place in chunks of a pool.
  *
- * The hot path is `begin`, write the ULPDU into `bytes` at `ulpduStart`, `commit`. Header and payload
- * are written once, where the socket takes them; `commit` sets length, PAD and CRC around them. Several
- * FPDUs share a chunk (MPA-5.1-04). `pollTransmit` returns all bytes of one chunk that are ready.
+ * The hot path is `begin`, write the ULPDU into `bytes` at `ulpduStart`, `commit`. Header and
+ * payload are written once, into the memory that the socket reads; `commit` sets length, PAD and
+ * CRC around them. Several FPDUs share a chunk (MPA-5.1-04). `pollTransmit` returns all bytes of
+ * one chunk that are ready.
  *
  * Read before changing: RFC 5044 §4, §5.1 and Appendix A.4.
  */
@@ -54,7 +55,7 @@ export class FpduSender implements UlpduWriter {
   readonly #pool: ChunkPool;
   readonly #crc32c: Crc32c;
   #highWaterBytes: number;
-  /** The high-water mark in Full Operation, before that 0: one comparison finds either. */
+  /** `highWaterBytes` in Full Operation, 0 before: one comparison checks both. */
   #roomBytes = 0;
   readonly #alignSegments: boolean;
   #segmentBytes: number;
@@ -295,14 +296,15 @@ export class FpduSender implements UlpduWriter {
     return tail === undefined || tail.polled === tail.committed;
   }
 
-  /** Cuts only matter when the peer checks CRCs. A startup frame always leaves alone. */
+  /** Cuts only matter when the peer checks CRCs. A startup frame is always sent separately. */
   get #aligned(): boolean {
     return this.#alignSegments && (this.#crcEnabled || this.#startupBytesToPoll > 0);
   }
 
   /**
-   * End of the bytes that may leave in one write from `chunk.polled` on: the startup frame, or FPDUs
-   * none of which crosses a segment boundary (MPA-5.1-04). One longer than a segment leaves alone.
+   * End of the bytes that may leave in one write from `chunk.polled` on: the startup frame, or
+   * FPDUs none of which crosses a segment boundary (MPA-5.1-04). An FPDU longer than a segment is
+   * sent separately.
    */
   #segmentEnd(chunk: OutputChunk): number {
     const start = chunk.polled;

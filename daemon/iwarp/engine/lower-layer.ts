@@ -1,6 +1,6 @@
 /**
- * The lower layer of one stream (LLP): what DDP, RDMAP and the stream's life need of MPA over TCP, or
- * of SCTP. It sets the stream up, carries ULPDUs in order, and ends it.
+ * The lower layer of one stream (LLP): the operations of MPA over TCP, or of SCTP, that DDP, RDMAP
+ * and the stream use. It sets the stream up, carries ULPDUs in order, and ends it.
  *
  * Like the stream it does no I/O: the stream passes on commands and inputs, then drains `pollEffect`.
  */
@@ -46,8 +46,8 @@ export type SetupEffect =
   /** Report it. */
   | StartupEvent
   /**
-   * Full Operation. With `error`, the first and only message is a Terminate with it; otherwise, with
-   * `rtr`, the first message is that indication (EMPA-5-02).
+   * Full Operation. With `error`, the first and only message is a Terminate with that error;
+   * otherwise, with `rtr`, the first message is that indication (EMPA-5-02).
    */
   | {
       readonly type: 'full-operation';
@@ -86,7 +86,7 @@ export interface LowerLayer {
     now: Micros,
   ): void;
   reject(privateData: Uint8Array): void;
-  /** Responder: the request is refused, and not by a consumer. */
+  /** Responder: refuses the request without a decision of its consumer. */
   refuse(): void;
   leaveUnsealed(): void;
   seal(bytes: Uint8Array): void;

@@ -27,7 +27,7 @@ const NO_BYTES = new Uint8Array(0);
 
 export class MpaLayer implements LowerLayer {
   readonly writer: FpduSender;
-  /** Never: `handleStartup` leaves the bytes to their reader. */
+  /** Always false: `handleStartup` leaves the bytes to their reader. */
   readonly inputWaits = false;
   // DDP-6.2.1-05: wait for the peer's FIN, which the socket reports.
   readonly peerEnded = false;
@@ -78,7 +78,7 @@ export class MpaLayer implements LowerLayer {
     this.#startup.reject(privateData);
   }
 
-  // MPA has no other word for it.
+  // MPA has no separate message for a refusal.
   refuse(): void {
     this.#startup.reject(NO_BYTES);
   }
@@ -226,7 +226,8 @@ export class MpaLayer implements LowerLayer {
 /** Length field and CRC. */
 const FPDU_OVERHEAD_BYTES = 6;
 
-// MPA-3-02: a function of everything that can change, so calling it again follows a change.
+// MPA-3-02: every value that can change is a parameter, so the caller calls it again after a
+// change.
 /**
  * MULPDU in bytes, 128..64768: the largest ULPDU that DDP should post (RFC 5044 §3, §4.5, §5.1), for
  * the next full segment; `FpduSender.ulpduRoomBytes` lowers it for FPDUs that are packed. `emssBytes` is TCP's current effective maximum segment size.

@@ -65,7 +65,7 @@ type State =
 
 type StartupStateName = State['name'];
 
-/** Where nearly all streams end up. */
+/** The state that nearly all streams reach. */
 const FULL_OPERATION: State = { name: 'full-operation' };
 
 const LEGAL: Readonly<Record<StartupStateName, readonly StartupStateName[]>> = {

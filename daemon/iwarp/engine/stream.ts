@@ -1,7 +1,7 @@
 /**
- * One LLP stream from the open connection to its end: startup, Full Operation, and the three endings
- * of RFC 5040 §6.2 (graceful, Terminate, lost). This folder's README has the state diagram. Startup
- * and the carriage of ULPDUs are the lower layer's: MPA over TCP, unless another is given.
+ * One LLP stream from the open connection to its end: startup, Full Operation, and the three
+ * endings of RFC 5040 §6.2 (graceful, Terminate, lost). This folder's README has the state diagram.
+ * The lower layer handles startup and carries ULPDUs: MPA over TCP, unless another one is given.
  *
  * Methods come in four groups: commands, `handle*` inputs, `poll*` outputs, getters. The caller
  * drains `pollTransmit` and `pollEvent` after every command and input.
@@ -303,7 +303,7 @@ export class Stream implements StreamPort {
 
   pollEvent(): StreamEvent | undefined {
     const event = this.#events.shift();
-    // Few come in the life of a stream: no room is kept for others.
+    // A stream has few events in its life: keep no room for more.
     if (event !== undefined && this.#events.length === 0) this.#events = [];
     return event;
   }
@@ -419,7 +419,9 @@ export class Stream implements StreamPort {
     if (this.#lower.peerHasSpoken) this.#timers.clear(Timer.nudge);
   }
 
-  /** The peer may not have seen the bytes sent right after its Reply; more bytes make it look. */
+  /**
+   * The peer may not have seen the bytes sent right after its Reply; more bytes make it read them.
+   */
   #nudge(now: Micros): void {
     this.#timers.clear(Timer.nudge);
     if (!this.sendable || !this.#lower.hasSpoken) return;

@@ -22,8 +22,8 @@ const HEADER: TerminateHeader = {
 };
 
 /**
- * Returns an RDMAP Terminate in a message with the given DDP-SSN. The session's Terminate follows it; alone,
- * that would look like a graceful end, although queued output was dropped.
+ * Returns an RDMAP Terminate in a message with the given DDP-SSN. The session's Terminate follows
+ * it; without this message, the end would look graceful, although queued output was dropped.
  */
 // SCTP-11.3-02
 export function makeCutMessage(ssn: number): Uint8Array {

@@ -23,8 +23,9 @@ const SSN_MASK = 0xffff;
 /** Bytes of a DATA chunk before its message. */
 const DATA_HEADER_BYTES = 16;
 /**
- * A packet with less room than this leaves at once. One that does not take the next message leaves
- * with it, in two: libusrsctp holds back less than a packet, and else nothing.
+ * A packet with less room than this is sent at once. If it has more room but the next message does
+ * not fit, both are sent, as two packets: libusrsctp delays only data that fills less than a
+ * packet.
  */
 const PACKET_FULL_BYTES = 40;
 /**

@@ -23,8 +23,8 @@ export const DDP_ADAPTATION = 1;
 
 const NO_BYTES = new Uint8Array(0);
 /**
- * Most bytes that wait for the consumer's answer to Initiate: an active side may send as soon as its
- * Initiate is acknowledged, and has no business to send much.
+ * Limit of bytes that wait for the consumer's answer to Initiate: an active side may send as soon
+ * as its Initiate is acknowledged, but has no reason to send much before the answer.
  */
 const UNANSWERED_MAX_BYTES = 65_536;
 
@@ -47,7 +47,7 @@ interface SctpLayerEnvironment {
 /** `emssBytes` of the options is the longest message of the path. */
 export class SctpLayer implements LowerLayer {
   readonly writer: MessageWriter;
-  /** Never: a message is whole, and the peer's Terminate has its place in the order. */
+  /** Always false: messages are whole, and the peer's Terminate is delivered in order. */
   readonly midUlpdu = false;
   readonly heldInput = NO_BYTES;
   readonly lossQuirk = undefined;
@@ -59,7 +59,7 @@ export class SctpLayer implements LowerLayer {
   #messageMaxBytes: number;
   #segments = 0;
   #unacknowledged = false;
-  /** Segments have no receiver, now or ever again. */
+  /** Segments are dropped, now and later: they have no receiver. */
   #dropping = false;
   #error: ProtocolError | undefined = undefined;
 
@@ -118,7 +118,7 @@ export class SctpLayer implements LowerLayer {
     this.writer.open();
   }
 
-  /** Messages of the path have got longer or shorter: later segments follow. */
+  /** The longest message of the path has changed: later segments follow it. */
   setPathBytes(messageMaxBytes: number): void {
     this.#messageMaxBytes = messageMaxBytes;
     this.writer.segmentMaxBytes = segmentMaxBytes(messageMaxBytes);
@@ -163,7 +163,7 @@ export class SctpLayer implements LowerLayer {
     return this.#error;
   }
 
-  /** Only the peer's Terminate still counts, in its place. */
+  /** Only the peer's Terminate still matters, once it is due. */
   drop(bytes: Uint8Array, { payloadProtocol }: Delivery): void {
     this.#dropping = true;
     this.#take(bytes, payloadProtocol, undefined);
@@ -322,8 +322,8 @@ export class SctpLayer implements LowerLayer {
     else this.#checkUnanswered();
   }
 
-  // Before its consumer answers, a listener has not chosen this peer. An initiator has, and much may
-  // overtake the Accept.
+  // Limits listeners only: before its consumer answers, a listener has not chosen this peer. At an
+  // initiator, many messages may overtake the Accept.
   #checkUnanswered(): void {
     if (!this.#session.unanswered || this.#sequencer.heldBytes <= UNANSWERED_MAX_BYTES) return;
     if (this.#dropping) return;
@@ -343,7 +343,7 @@ export class SctpLayer implements LowerLayer {
   /** Delivers the message that is due. False if it has to wait. */
   #deliver(payloadProtocol: number, bytes: Uint8Array, sink: UlpduSink | undefined): boolean {
     if (payloadProtocol === PayloadProtocol.sessionControl) {
-      // The effects keep the Private Data, the bytes are only borrowed.
+      // The effects hold on to the Private Data, and the bytes are only borrowed.
       this.#session.handleMessage(parseSessionMessage(bytes.slice()));
       return true;
     }

@@ -2,9 +2,9 @@
  * Puts the messages of one direction of a DDP stream into the order of their DDP-SSNs
  * (RFC 5043 §6.1, §10). SCTP delivers unordered messages in any order.
  *
- * A message that is due is delivered where it lies. One that is ahead is copied and held: that
- * happens only when packets are lost or overtake each other. What may be held is bounded, in number,
- * in bytes and in distance, since a peer may never send the message that is due.
+ * A message that is due is delivered in place. One that is ahead is copied and held: that happens
+ * only when packets are lost or overtake each other. What may be held is bounded, in number, in
+ * bytes and in distance, since a peer may never send the message that is due.
  */
 import { assert } from '#base/assert';
 

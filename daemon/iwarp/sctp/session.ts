@@ -1,6 +1,6 @@
 /**
  * One DDP stream session of one end (RFC 5043 §6, RFC 6581 §7): which control messages and segments
- * are legal, judged in the order of their DDP-SSNs, and what answers them.
+ * are legal, judged in the order of their DDP-SSNs, and the answers to them.
  *
  * The layer drives it: commands and inputs first, then `pollEffect` until it is empty. This folder's
  * README has the state diagram.
@@ -40,7 +40,7 @@ type State =
   | { readonly name: 'awaiting-consumer'; readonly request: SessionMessage }
   /** Segments go both ways; our Terminate may be out. */
   | { readonly name: 'open' }
-  /** The peer's Terminate has come: nothing may follow it. */
+  /** The peer's Terminate has arrived: nothing may follow it. */
   | { readonly name: 'peer-ended' }
   /** Rejected, refused or failed: further messages are dropped. */
   | { readonly name: 'over' };
@@ -148,7 +148,7 @@ export class DdpSession {
   }
 
   // SCTP-5.2.3-06
-  /** Passive side: the Initiate is refused, and not by a consumer. */
+  /** Passive side: refuses the Initiate without a decision of its consumer. */
   refuse(): void {
     if (this.#state.name === 'over') return;
     assert(this.#state.name === 'awaiting-consumer', 'no Initiate to refuse');
@@ -174,7 +174,7 @@ export class DdpSession {
 
   // Inputs, in the order of the DDP-SSNs
 
-  /** A control message, or why it is none. */
+  /** A control message, or why the bytes are not one. */
   handleMessage(message: SessionMessage | SessionMessageFault): void {
     if (this.#state.name === 'over') return;
     if (typeof message === 'string') {

@@ -246,7 +246,7 @@ function parseCopies(
 ): Pick<TerminateHeader, 'segmentLength' | 'ddpHeader' | 'rdmaHeader'> {
   const lengthAt = start + TERMINATE_CONTROL_BYTES;
   const ddpAt = lengthAt + 2;
-  // RDMAP-4.8-06 information only: siw counts the payload alone.
+  // RDMAP-4.8-06 information only: siw counts only the payload.
   const segmentLength = m && ddpAt <= end ? readUint16(bytes, lengthAt) : undefined;
   let rdmaAt = ddpAt;
   let ddpHeader: Uint8Array | undefined;

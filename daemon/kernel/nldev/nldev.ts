@@ -85,7 +85,7 @@ export function answerNetlink(
   return { ...part, refused: { code: answer, sentence: reasonOf(request, answer) } };
 }
 
-/** Why a request failed, from what it names. */
+/** Why a request failed: a text about the client, command or device that it names. */
 function reasonOf({ header, attributes }: NetlinkMessage, code: ErrnoCode): string {
   const command = header.type & ((1 << CLIENT_SHIFT) - 1);
   const client = header.type >>> CLIENT_SHIFT;

@@ -1,7 +1,8 @@
 /**
- * Polls send queues in each turn of the event loop, so that programs which post faster than the daemon
- * takes need no system call to ring the doorbell. A queue that was empty a few times is no longer
- * polled, and its program rings again. While a doorbell is on its way, the program sends no other.
+ * Polls send queues in each turn of the event loop, so that programs which post faster than the
+ * daemon takes need no system call to ring the doorbell. A queue that was empty a few times is no
+ * longer polled, and its program rings again. While a doorbell is in flight, the program sends no
+ * other.
  *
  * No post is missed: the program posts, then reads the word that says whether to ring, and changes it
  * if it rings; the watch resets the word, then checks the queue. Both orders are sequentially

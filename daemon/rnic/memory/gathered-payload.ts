@@ -16,7 +16,10 @@ interface Piece {
 }
 
 export class GatheredPayload {
-  /** After `finish` fails: the work request whose memory is gone, or undefined if it is none's. */
+  /**
+   * After `finish` fails: the work request whose memory is gone, or undefined if that memory
+   * belongs to no work request.
+   */
   failed: SendWqe | undefined = undefined;
   readonly #deferred: DeferredReads;
   /** The first `#count` are gathered; the rest are kept for reuse. */

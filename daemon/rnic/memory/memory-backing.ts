@@ -19,8 +19,8 @@ export interface MemoryBacking {
    */
   prepareRead(offset: number, length: number): boolean;
   /**
-   * Bytes prepared in this range may never be read: they must not serve later reads, before which
-   * the owner may change the memory. Undefined where nothing is fetched.
+   * Bytes prepared in this range may never be read. Later reads must not use them, since the owner
+   * may change the memory first. Undefined if nothing is fetched.
    */
   abandonRead?(offset: number, length: number): void;
   /** Copies bytes into `target`. False when the memory is gone. */
@@ -31,8 +31,8 @@ export interface MemoryBacking {
    */
   readLater?(offset: number, length: number, target: Uint8Array, targetStart: number): boolean;
   /**
-   * How many bytes from `offset` one read gets at the cost of a few; 0 if the offset is not covered.
-   * Undefined where a read costs no system call.
+   * How many bytes from `offset` one read gets at the cost of a few; 0 if the offset is not
+   * covered. Undefined if a read costs no system call.
    */
   bytesAhead?(offset: number): number;
   /** Performs the reads that `readLater` deferred. False when any since the last call failed. */

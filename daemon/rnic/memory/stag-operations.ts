@@ -11,7 +11,7 @@ export interface StagHost {
   readonly stags: StagTable;
   /** Windows by STag index. */
   readonly windows: Map<number, MW>;
-  /** Set where windows follow InfiniBand: only bound windows of type 2 are invalidated. */
+  /** Set if windows follow InfiniBand: only bound windows of type 2 are invalidated. */
   readonly ib: object | undefined;
 }
 

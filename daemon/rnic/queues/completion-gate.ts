@@ -152,7 +152,10 @@ export class CompletionGate {
     return lost === undefined;
   }
 
-  /** Pieces were written: completions that still wait for slow memory wait for none of the next ones. */
+  /**
+   * The pieces are written: completions that still wait for slow memory do not wait for later
+   * pieces.
+   */
   #forgetPieces(): void {
     this.#pieces?.clear();
     // Completions held since earlier pieces, possibly many, already have a count of 0.

@@ -135,8 +135,8 @@ export class CQ {
   }
 
   /**
-   * Moves to a new ring; EOPNOTSUPP if this kind of ring cannot. Completions that the client has not
-   * taken come first. EINVAL, without a change, when there are more than `cqe`.
+   * Moves to a new ring; EOPNOTSUPP if this kind of ring does not support that. Completions that
+   * the client has not taken come first. EINVAL, without a change, when there are more than `cqe`.
    */
   resize(cqe: number, memory: (bytes: number) => Uint8Array): void {
     const writer = this.#writer;

@@ -35,7 +35,7 @@ export class OpenMessages {
     return this.#latest;
   }
 
-  /** WQEs made so far: one more than were ever open at once. */
+  /** Number of WQE objects: one more than the most that were open at the same time. */
   get size(): number {
     return this.#wqes.length;
   }

@@ -159,7 +159,7 @@ export class SendQueue {
   /**
    * Takes and starts the next work request that has a message, and describes the message. Performs
    * local operations on the way. Returns false if nothing may start now; `failedStatus` and
-   * `overBudget` tell special reasons.
+   * `overBudget` report special reasons.
    */
   next(message: OutboundMessage): boolean {
     if (this.#immediateDue) return this.#startImmediate(message);
@@ -383,7 +383,7 @@ export class SendQueue {
     return this.#messages.at(slot).prepare(offset, length);
   }
 
-  /** Copies payload of the message; a refusal is reported by the flush. */
+  /** Copies payload of the message; the flush reports a refusal. */
   gather(
     slot: number,
     offset: number,

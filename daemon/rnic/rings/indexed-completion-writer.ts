@@ -1,7 +1,6 @@
 /**
  * Completions in a ring with indices: `struct ibv_wc`, as rxe writes it and rdma-core's provider
  * copies it. A completion in error has its status, work request id and queue pair; the rest is 0.
- * and queue pair; all else is 0.
  */
 import { CQEStatus, Notify, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout';
 import { WCFlag, WCOpcode, WCStatus } from '#contract/verbs/enums';

@@ -37,7 +37,7 @@ export interface WorkRing {
   readyAt(distance: number): boolean;
   /** Number of consecutive posted elements. */
   readyCount(): number;
-  /** The memory of the ring alone. */
+  /** The memory of the ring only. */
   readonly memory: Uint8Array;
   /** Advances to the next element. Rings with flags return this one to the client. */
   release(): void;

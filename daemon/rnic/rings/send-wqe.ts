@@ -31,7 +31,7 @@ export const ATOMIC_BYTES = 8;
 
 /** How an element is executed. */
 export const WorkKind = {
-  /** A message whose framing completes it. */
+  /** A message; it is done once it is framed. */
   message: 0,
   /** A request that completes with its response; counts against ORD. */
   read: 1,

@@ -45,14 +45,17 @@ export interface CmService {
   readonly privateData: Uint8Array;
 }
 
-/** Charged for a connection until the manager removes it, which is after the owner's id is destroyed. */
+/**
+ * The account charged for a connection until the manager removes it, after the owner's id is
+ * destroyed.
+ */
 export interface CmAccount {
   /** Throws `VerbsError` at the limit. */
   take(what: 'roceConnections'): void;
   give(what: 'roceConnections'): void;
 }
 
-/** Limits of the manager: what hostile peers and careless programs could exhaust. */
+/** Limits of the manager, on resources that hostile peers or careless programs could exhaust. */
 export interface IbCmLimits {
   /** Connections of the host in any state, including timewait. */
   readonly connectionsMax: number;

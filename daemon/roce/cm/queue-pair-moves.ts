@@ -55,7 +55,7 @@ function rtrMove(connection: CmConnection): QPModification {
     ahAttr: vectorOf(path),
     pathMtu: path.pathMtu,
     destQpNum: remote.qpn,
-    // IBTA 12.7.31: each end chooses where the other one starts.
+    // IBTA 12.7.31: each end chooses the other end's first PSN.
     rqPsn: connection.startingPsn,
     maxDestRdAtomic: servedDepth(connection),
     minRnrTimer: 0,

@@ -11,7 +11,7 @@ import { psnDistance } from '../wire/psn.ts';
 
 /** Enough packets for a NAK to report the loss of one. */
 const LIMIT_MIN_PACKETS = 4;
-/** Peers are programs: one may have to wait this long for its processor. */
+/** Peers are programs: one may have to wait this long for a processor. */
 const PATIENCE_MIN_MICROS = 5_000;
 const PATIENCE_MAX_MICROS = 1_000_000;
 /** Before the first measurement. */

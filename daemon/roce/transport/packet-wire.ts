@@ -32,9 +32,9 @@ export interface PacketWire extends ProgramWire {
   /** Ends a batch of packets; the host polls answers only afterwards. */
   handleInputEnd(now: Micros): void;
   /**
-   * Answers the request that is due with this syndrome of a NAK instead of carrying it out: an
-   * injected fault. It fails where a NAK for that reason ends a connection. A wire that
-   * answers nothing does not implement it.
+   * An injected fault: answers the request that is due with a NAK of this syndrome instead of
+   * executing it. The wire fails if a NAK for that reason ends a connection. A wire that answers
+   * nothing does not implement it.
    */
   refuse?(syndrome: number): void;
   // Outputs

@@ -410,8 +410,8 @@ export class Requester {
   }
 
   /**
-   * True if the opcode says what the place in the response is. Parts end at fixed places; a part that was
-   * requested again may begin anywhere in it.
+   * True if the opcode (first, middle, last or only) fits the place in the response. Parts end at
+   * fixed places; a part that was requested again may begin anywhere in it.
    */
   #fitsPlace({ opcode }: Readonly<Packet>, index: number, last: boolean): boolean {
     const traits = opcodeTraits(opcode);

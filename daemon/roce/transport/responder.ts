@@ -567,7 +567,10 @@ export class Responder {
     return packetBytes(packet);
   }
 
-  /** Writes the next data packet of a Read. Returns -1 if its memory is gone and the request refused. */
+  /**
+   * Writes the next data packet of a Read. Returns -1 if its memory is gone and the request is
+   * refused.
+   */
   #sendData(reply: Reply, target: Uint8Array, start: number): number {
     const user = this.#user;
     const { stag, packets, sent } = reply;

@@ -29,7 +29,7 @@ export abstract class UnacknowledgedWire {
   protected maySend = false;
   /** A message waits for its payload. */
   protected waits = false;
-  /** Messages polled to their end, whose payload may not have been gathered. */
+  /** Messages polled to their end; their payload may not have been gathered. */
   protected ended = 0;
 
   constructor(user: DeferringUser) {

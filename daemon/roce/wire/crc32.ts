@@ -4,7 +4,7 @@
  */
 import { type Crc, slicedCrc, slicesOf } from '#base/crc';
 
-/** Computes a CRC-32, as that of `node:zlib` does. */
+/** Computes a CRC-32, like `crc32` of `node:zlib`. */
 export type Crc32 = Crc;
 
 /** Up to this many bytes the table is as fast as a native call and the view it needs. */

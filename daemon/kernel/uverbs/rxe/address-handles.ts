@@ -7,8 +7,8 @@ import type { CommandCall, OpenDevice } from '../open-device.ts';
 
 /**
  * CREATE_AH: EINVAL for an address without a GID or of another port, ENODATA for an empty entry of
- * the GID table, ETIMEDOUT for an unreachable destination. Replies at once, where the kernel waits a
- * second for a neighbour.
+ * the GID table, ETIMEDOUT for an unreachable destination. Replies at once, whereas the kernel
+ * waits a second for a neighbour.
  */
 export function createAH({ file, fields, bytes }: CommandCall): KernelReply {
   const { request, attributes, response } = CreateAH;
