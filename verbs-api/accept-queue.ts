@@ -1,6 +1,6 @@
 /**
  * Accepts requests in parallel, as TCP does before `accept` returns: a peer that connects and never
- * confirms must not delay others. On RoCE that takes one datagram, whose sender may be forged.
+ * confirms must not delay others. On RoCE, a request is one datagram, whose sender may be forged.
  *
  * If a request is not confirmed within `LATE_MS`, the next one is accepted as well, and the call returns
  * the first that is confirmed. One that is confirmed later goes to a later call with the same options.
@@ -14,7 +14,7 @@ import { isPeerFailure } from './dialing.ts';
 /** Honest peers confirm within milliseconds; one whose program is stopped takes longer. */
 const LATE_MS = 500;
 
-/** How long and with what a request is accepted. */
+/** The time limit and the options with which a request is accepted. */
 export interface AcceptLimit extends WaitLimit {
   readonly prepare?: unknown;
 }
@@ -37,7 +37,7 @@ interface Attempt<Options, Endpoint> {
 
 export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close(): Promise<void> }> {
   readonly #source: AcceptSource<Options, Endpoint>;
-  /** Attempts of calls that returned another one. */
+  /** Attempts of earlier calls, which returned another attempt. */
   readonly #left = new Set<Attempt<Options, Endpoint>>();
   /** Requests that arrived as a call returned. */
   readonly #held: CMEvent[] = [];
@@ -161,7 +161,7 @@ export class AcceptQueue<Options extends AcceptLimit, Endpoint extends { close()
     return attempt;
   }
 
-  /** Its call returned another one. */
+  /** Its call returned another attempt. */
   #leave(attempt: Attempt<Options, Endpoint>): void {
     const { endpoint, failed, options } = attempt;
     this.#left.add(attempt);

@@ -1,7 +1,7 @@
 /**
  * The awaitable operations of a connection: requests in the order of their calls, each resolved by
- * its completion, and incoming messages. Uses the public verbs only. What a request is made of:
- * connection-requests.ts.
+ * its completion, and incoming messages. Uses the public verbs only. connection-requests.ts builds
+ * the requests.
  */
 import {
   OPERAND,

@@ -92,13 +92,14 @@ export interface Connection extends ConnectionParts, AsyncDisposable {
     options?: RemoteOptions,
   ): Promise<Uint8Array>;
   /**
-   * Adds to 8 bytes of the peer atomically, modulo 2^64 (RFC 7306 §5.1). Resolves with the value
-   * before. The bytes are at `offset`, a multiple of 8, little endian.
+   * Adds to 8 bytes of the peer atomically, modulo 2^64 (RFC 7306 §5.1). Resolves with the previous
+   * value. The bytes are at `offset`, a multiple of 8, little endian.
    */
   fetchAdd(remote: RemoteMemory, add: number | bigint, options?: RemoteOptions): Promise<bigint>;
   /**
-   * Replaces 8 bytes of the peer by `value` if they are `expected` (RFC 7306 §5.2). Resolves with the
-   * value before: it was replaced if that is `expected`. Position of the bytes: as for `fetchAdd`.
+   * Replaces 8 bytes of the peer by `value` if they are `expected` (RFC 7306 §5.2). Resolves with
+   * the previous value, which was replaced if it equals `expected`. Position of the bytes: as for
+   * `fetchAdd`.
    */
   compareSwap(
     remote: RemoteMemory,

@@ -228,7 +228,7 @@ export async function openDatagrams(
  * Rejects with `ConnectionRejectedError` (ECONNREFUSED; the private data is in its `event`) if the
  * service rejects or there is none, or `VerbsError`: EOPNOTSUPP if no device, or the one that has
  * the address, is a RoCE device; ENODEV if none reaches the host; ETIMEDOUT if the host does not
- * answer (after more than a minute, without a limit of its own); EINVAL and ENOMEM for invalid
+ * answer (after more than a minute, if the call has no limit); EINVAL and ENOMEM for invalid
  * options; EIO if the daemon is lost; or the signal's reason. Leaves nothing behind on failure.
  */
 export async function resolveDatagrams(

@@ -56,7 +56,7 @@ export function takeOffer(privateData: Uint8Array): {
 
 /**
  * Where the offer is: at the end, or in front of zeros, up to which InfiniBand fills private data.
- * The offer may end in zeros of its own.
+ * The offer itself may end in zeros.
  */
 function trailerStart(privateData: Uint8Array): number | undefined {
   const end = privateData.findLastIndex((byte) => byte !== 0) + 1;

@@ -121,7 +121,7 @@ export class MessageWindow {
     return this.#peer?.bytes ?? Number.POSITIVE_INFINITY;
   }
 
-  /** A message is sent: takes a credit. Returns the number of credits to return with it. */
+  /** A message is sent: takes a credit. Returns the number of credits to send with it. */
   spend(): number {
     this.#credits -= 1;
     return this.takePendingCredits();

@@ -1,4 +1,4 @@
-/** A listening id whose connect requests are taken one by one: what listeners of all kinds share. */
+/** A listening id whose connect requests are taken one by one: the common part of all listeners. */
 import { setImmediate } from 'node:timers/promises';
 import { CMEventType } from '#contract/verbs/enums';
 import type { CancelSignal, CMEvent, ConnectionId, SocketAddress } from '#contract/verbs/provider';
@@ -38,7 +38,7 @@ export class RequestListener<
       next: (signal) => this.#next(signal),
       accept: (request, options) =>
         owned(request.id, options.signal, async () => {
-          // A peer may have given up since it asked: what this turn has of that comes first.
+          // A peer may have given up since it asked: handle this turn's events of that first.
           await setImmediate();
           return await requestOf(request).accept(options);
         }),
@@ -55,7 +55,7 @@ export class RequestListener<
       }
       yield this.#requestOf(request);
     }
-    // They say whether the listener was closed or lost.
+    // The events say whether the listener was closed or lost.
     for await (const event of this.id.events()) {
       if (event.type === CMEventType.connectRequest) yield this.#requestOf(event);
     }

@@ -27,7 +27,7 @@ export class MemoryAgent {
   /** Registered before the reply with the handle arrives. */
   readonly #starting = new Set<Registration>();
 
-  /** Notes a buffer whose address is about to be registered. */
+  /** Records a buffer whose address is about to be registered. */
   note(address: bigint, buffer: Uint8Array): void {
     this.#candidates.set(address, new WeakRef(buffer));
   }

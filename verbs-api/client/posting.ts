@@ -27,7 +27,7 @@ export function postAll<T extends SendFields | RecvWR>(
   }
 }
 
-/** A field of a type that cannot even be looked at, such as a bigint where a number belongs, is invalid. */
+/** A field of an unusable type, such as a bigint where a number belongs, is invalid. */
 function postOne<T>(queue: PostQueue<T>, request: T): ErrnoCode | undefined {
   try {
     return queue.post(request);

@@ -1,4 +1,4 @@
-/** Host names, for all who connect or listen. */
+/** Host names, for everything that connects or listens. */
 import { lookup } from 'node:dns/promises';
 import { isIP } from 'node:net';
 import { VerbsError } from '#contract/verbs/errors';

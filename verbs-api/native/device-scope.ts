@@ -5,7 +5,7 @@ import type { NativePD } from '#native-bridge/rdma/protection-domain';
 import { MemberScope, Presence } from '../client/lifetime.ts';
 import { OwnedObject } from './owned-object.ts';
 
-/** A queue pair, as completions and events know it. */
+/** A queue pair as completions and events see it. */
 export interface FlushingQueuePair {
   /** A request failed: the queue pair flushes. */
   noteFlushing(): void;

@@ -17,7 +17,7 @@ import { type ConnectionIdOwner, RdmaConnectionId } from './connection-id.ts';
 import { RdmaContext } from './context.ts';
 import { OwnedObject } from './owned-object.ts';
 
-/** Each takes several calls of the kernel. */
+/** Limit of events handled in a turn: each takes several system calls. */
 const EVENTS_PER_TURN = 16;
 
 /** Options of `createNative`. */

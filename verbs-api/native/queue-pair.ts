@@ -104,7 +104,8 @@ export class RdmaQP extends DeviceObject implements QP, FlushingQueuePair {
       throw lacking(this.scope, 'attributes of a queue pair beside its state');
     }
     const current = this.#currentState();
-    // Checked here, since drivers accept more (siw any) and then are in states that no connection leads to.
+    // Checked here, since drivers accept more transitions (siw: any), into states that no
+    // connection leads to.
     if (qpAction(current, state) === undefined) {
       throw invalid(`a QP cannot go from ${qpStateName(current)} to ${qpStateName(state)}`);
     }

@@ -128,8 +128,8 @@ export function calledName(program: AnyProgram, name: string): string {
 }
 
 /**
- * The result of a call, from the bytes of its reply. Views of them are part of it. Throws `XdrError`
- * for an unreadable reply, `RpcError` for an error reply.
+ * The result of a call, from the bytes of its reply. The result may contain views of these bytes.
+ * Throws `XdrError` for an unreadable reply, `RpcError` for an error reply.
  */
 export function decodeResult(call: CallInProgress, bytes: Uint8Array, reply: Reply): unknown {
   const reader = new XdrReader(bytes, reply.bulk);

@@ -1,8 +1,8 @@
-/** Copies of messages, as views of shared blocks: small memory of its own costs more than its bytes. */
+/** Copies of messages, as views of shared blocks: a small allocation costs more than its bytes. */
 
 /** A view keeps its block, so the block must not be much larger than what a program keeps. */
 const BLOCK_BYTES = 4096;
-/** Longer messages get memory of their own, so that the end of a block that is left over is short. */
+/** Longer messages get a separate allocation, so that little of a block's end is wasted. */
 const SHARED_MAX_BYTES = 512;
 
 export class MessageCopies {

@@ -47,7 +47,7 @@ export async function connectRpc(
 }
 
 const NO_OPTIONS: CallOptions = Object.freeze({});
-/** XIDs have 31 bits: V8 keeps larger numbers in objects of their own. */
+/** XIDs have 31 bits: V8 allocates an object for each larger number. */
 const XID_MASK = 0x7fff_ffff;
 
 function unknownProcedure({ name, procedures }: AnyProgram, procedure: string): string {
@@ -125,7 +125,7 @@ class RdmaRpcClient implements RpcClient {
     options: CallOptions = NO_OPTIONS,
   ): Promise<ResultOf<P['procedures'][K]>> {
     return new Promise((resolve, reject) => {
-      // Checked only where something is unusual: this is called for every operation of a server.
+      // Checked only if something is unusual: this is called for every operation of a server.
       if (options !== NO_OPTIONS || program?.procedures?.[procedure] === undefined) {
         checkRpc.call(program, procedure, args, options);
       }
@@ -206,7 +206,7 @@ class RdmaRpcClient implements RpcClient {
     this.#drain();
   }
 
-  /** Aborts the call with the signal. Returns what ends that. */
+  /** Aborts the call with the signal. Returns a function that undoes this. */
   #onAbort(xid: number, signal: CancelSignal): () => void {
     const onAbort = (): void => {
       this.#requester.abort(xid, 'aborted');

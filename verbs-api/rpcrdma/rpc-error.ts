@@ -5,10 +5,10 @@ import type { ReplyOutcome } from './core/rpc-message.ts';
  * Stable error codes. Those in capitals are RFC 5531's and RFC 8166's own names.
  *
  * - `PROG_UNAVAIL` … `AUTH_ERROR`: what the server's reply says.
- * - `ERR_VERS`, `ERR_CHUNK`: RDMA_ERROR of the server.
+ * - `ERR_VERS`, `ERR_CHUNK`: the server sent RDMA_ERROR.
  * - `badReply`: the reply does not decode, or breaks the binding.
  * - `unfit`: the call cannot be sent: too long, or its argument breaks the XDR; nothing was sent.
- * - `timeout`, `connectionLost`, `closed`, `aborted`: no reply came.
+ * - `timeout`, `connectionLost`, `closed`, `aborted`: no reply arrived.
  */
 export type RpcErrorCode =
   | 'PROG_UNAVAIL'

@@ -45,7 +45,7 @@ export class ServerDialer {
   #connecting: ConnectionId | undefined;
   #cancelled = false;
 
-  /** `allocated`: memory of the program that connections register where calls use it. */
+  /** `allocated`: memory of the program, which connections register when calls use it. */
   constructor(provider: Provider, options: RpcClientOptions, allocated: AllocatedMemory) {
     this.#provider = provider;
     this.#options = options;

@@ -48,7 +48,7 @@ export interface ReadyLine {
   readonly pid: number;
   /** Devices of the daemon. */
   readonly devices: readonly DeviceInfo[];
-  /** Where HTTP is served, if it is. */
+  /** The daemon's HTTP server, if it has one. */
   readonly http?: HttpReady | undefined;
 }
 

@@ -158,7 +158,7 @@ const checkDaemon = {
   waitFor: takes('waitFor', { what: TEXT, condition: FUNCTION, options: WAIT_OPTIONS }),
 } as const;
 
-/** A daemon of its own for a test: a process with a private socket, stopped by `close`. */
+/** A private daemon for a test: a process with its own socket, stopped by `close`. */
 export class PrivateDaemon implements AsyncDisposable {
   /** Process id of the daemon. */
   readonly pid: number;

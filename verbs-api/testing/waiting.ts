@@ -34,7 +34,7 @@ export class WaitTimeoutError extends Error {
   }
 }
 
-/** Inputs of a wait beside its options. */
+/** Inputs of a wait besides its options. */
 interface Wait extends WaitOptions {
   /** Aborts, with the error as its reason, when the daemon ends. */
   readonly daemonGone?: AbortSignal | undefined;

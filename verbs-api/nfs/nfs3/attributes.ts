@@ -61,7 +61,7 @@ export interface WccAttributes3 {
   readonly ctime: Time3;
 }
 
-/** A file before and after a change (wcc_data), where the server knows. */
+/** A file before and after a change (wcc_data), if the server knows. */
 export interface WccData3 {
   readonly before: WccAttributes3 | undefined;
   readonly after: Attributes3 | undefined;

@@ -44,7 +44,7 @@ export class DirectoryLister {
     this.#files = files;
   }
 
-  /** Runs the steps of one listing, when few others are under way. */
+  /** Runs the steps of one listing, when few others are in progress. */
   inTurn<T>(steps: () => Promise<T>): Promise<T> {
     return this.#turns.take(steps);
   }

@@ -30,7 +30,7 @@ const LIFE_MS = 120_000;
 
 export class DuplicateCache {
   readonly #answers = new Map<string, Answered>();
-  /** Calls under way: one that is repeated meanwhile waits for the same result. */
+  /** Calls in progress: one that is repeated meanwhile waits for the same result. */
   readonly #running = new Map<string, Promise<unknown>>();
   readonly #writer = new XdrWriter();
   readonly #nowMs: () => number;

@@ -124,7 +124,7 @@ interface NfsServices {
   /** NFS and MOUNT, over RDMA. */
   readonly rdma: RpcService;
   // NFSR-8267.5-01
-  /** MOUNT alone, over TCP, where clients expect it. */
+  /** Only MOUNT, over TCP, where clients expect it. */
   readonly tcp: RpcService;
 }
 

@@ -10,7 +10,7 @@ export interface FileNode {
   readonly ino: bigint;
   /** Birth time in nanoseconds, or 0 if the file system does not record it. */
   readonly birth: bigint;
-  /** Where it was seen, most recent first; only the root has no names. */
+  /** The names under which it was seen, most recent first; only the root has none. */
   readonly names: NodeName[];
   /** Number of names of other nodes in this directory. */
   childCount: number;

@@ -2,8 +2,8 @@
  * Work that waits only where it must: the same code for file systems that respond at once and for
  * those that may block.
  *
- * Steps are a generator. It yields a promise where a system call went to a thread; if none did, it
- * runs to its end at once, without a promise or a turn of the event loop.
+ * Steps are a generator. It yields a promise for each system call that went to a thread; if none
+ * did, it runs to its end at once, without a promise or a turn of the event loop.
  */
 
 /** Work with a result. Its yields are promises, each answered with what it resolves to. */

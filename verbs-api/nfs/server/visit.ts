@@ -1,6 +1,6 @@
 /**
- * Resources of one call of a client while it is under way: descriptors, which must not be closed
- * before its last system call, and the directories that it changes, one call at a time each.
+ * Resources of one call of a client while it is in progress: descriptors, which must not be closed
+ * before its last system call, and locks on the directories that it changes.
  */
 import type { FileNode } from './node-table.ts';
 import type { Steps } from './steps.ts';
@@ -10,7 +10,7 @@ export class Visit {
   #walking: Set<FileNode> | undefined;
   #held: (() => void)[] | undefined;
 
-  /** Nodes on the path of the walk under way, to detect cycles of names. */
+  /** Nodes on the path of the current walk, to detect cycles of names. */
   get walking(): Set<FileNode> {
     this.#walking ??= new Set();
     return this.#walking;

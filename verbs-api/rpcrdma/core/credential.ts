@@ -11,7 +11,7 @@ interface NoneCredential {
 /** A user of a host, as that host claims; not authenticated (RFC 5531 appendix A). */
 interface SysCredential {
   readonly flavor: 'sys';
-  /** A number of the caller, without meaning (RFC 5531 §8.2). */
+  /** A number chosen by the caller, without meaning (RFC 5531 §8.2). */
   readonly stamp: number;
   /** At most 255 bytes. */
   readonly machineName: string;

@@ -58,7 +58,7 @@ export function replyPlan(
     const filled = fillChunk(chunk, item.bytes.length);
     if (filled === undefined) return undefined;
     writeList.push(filled.returned);
-    // RPCR2-3.4.6.2-01 The item alone, without roundup.
+    // RPCR2-3.4.6.2-01 Only the item, without roundup.
     const { writes } = filled;
     if (writes.length > 0) {
       pushes.push({ bytes: item.bytes, lengthBytes: item.bytes.length, writes });

@@ -184,7 +184,8 @@ export class XdrReader {
   /** A variable-length array of at most `maxCount` elements (RFC 4506 §4.13). */
   array<T>(maxCount: number, decode: (reader: XdrReader) => T): T[] {
     const count = this.count(maxCount);
-    // The caller's limit is what bounds elements of 0 bytes, for which a count of 2^32 would pass.
+    // Only the caller's limit bounds the number of elements of 0 bytes: they would pass with a
+    // count of 2^32.
     const elements: T[] = [];
     for (let i = 0; i < count; i++) elements.push(decode(this));
     return elements;
