@@ -22,7 +22,7 @@ static open_function real_open(void) {
   void *library = dlopen(LIBRARY, RTLD_LAZY | RTLD_NOLOAD);
   if (library == NULL) return NULL;
   found = dlvsym(library, FUNCTION, VERSION);
-  /* The caller has a reference of its own, so the library stays loaded. */
+  /* The caller has its own reference, so the library stays loaded. */
   dlclose(library);
   return (open_function)found;
 }

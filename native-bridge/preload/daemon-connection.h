@@ -15,7 +15,7 @@ struct welcome {
   uint32_t number;
   /* Offset in the file of rings at which the queue shows its records; 0 if it does not. */
   uint64_t place;
-  /* The daemon's pid in this process's namespace, where it is visible. */
+  /* The daemon's pid in this process's namespace, if it is visible there. */
   pid_t daemon;
 };
 

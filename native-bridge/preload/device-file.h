@@ -16,7 +16,7 @@
 
 enum connection_state {
   CONNECTION_OPEN,
-  /* In a forked child, which needs a connection of its own first. */
+  /* In a forked child, which first needs its own connection. */
   CONNECTION_DETACHED,
   CONNECTION_DEAD,
 };

@@ -7,7 +7,8 @@
 /* Looks for a device among the descriptors below this number. */
 #define DESCRIPTORS_ASKED 4096
 
-/* Requests the remaining reasons. A child without a connection of its own has none. */
+/* Requests the remaining reasons. A child without its own connection has
+ * none. */
 static bool ask_for_rest(struct device_file *file) {
   struct exchange exchange;
   if (file == NULL || file->role == ROLE_NETLINK) return false;

@@ -11,7 +11,7 @@
 #include "device-file.h"
 #include "raw-call.h"
 
-/* Hidden descriptors stay above what select() can take, where the limit allows. */
+/* Hidden descriptors stay above what select() can take, if the limit allows. */
 #define HIDDEN_FLOOR 1024
 
 static pthread_mutex_t numbers = PTHREAD_MUTEX_INITIALIZER;
@@ -77,7 +77,8 @@ int descriptor_hide(int fd, bool copy, struct device_file *file, _Atomic int *ho
 void descriptor_close_hidden(_Atomic int *holder) {
   hidden_lock();
   int fd = atomic_exchange(holder, -1);
-  /* If the program closed the number by a system call, it may be a file of its own now. */
+  /* If the program closed the number by a system call, it may now be a file of
+   * the program. */
   struct endpoint *endpoint = fd < 0 ? NULL : descriptor_hidden_endpoint(fd);
   if (endpoint != NULL && endpoint->holder == holder) {
     /* In this order: once the table says that the number is free, the program may get it. */

@@ -173,7 +173,8 @@ union kernel_request {
 };
 _Static_assert(sizeof(union kernel_request) == 64, "commands");
 
-/* The response of GET_CONTEXT: siw's provider has a part of its own, rxe's has none. */
+/* The response of GET_CONTEXT: siw's provider has a private part, rxe's has
+ * none. */
 #define GET_CONTEXT_BYTES 8u
 
 struct siw_created_cq {

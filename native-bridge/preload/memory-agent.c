@@ -1,8 +1,9 @@
 /* See memory-agent.h.
  *
- * The daemon may request anything. The agent accesses only memory that the program registered, only
- * while it is registered, and must not crash: bytes enter the program's memory by pread() and leave
- * it by pwrite(), which respect its protections and return EFAULT where an access would fault. */
+ * The daemon may request anything. The agent accesses only memory that the
+ * program registered, only while it is registered, and must not crash: bytes
+ * enter the program's memory by pread() and leave it by pwrite(), which respect
+ * its protections and return EFAULT if an access would fault. */
 #include "memory-agent.h"
 
 #include <errno.h>

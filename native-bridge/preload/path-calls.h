@@ -5,8 +5,8 @@
  * - statements before the call for a special path, which may return an answer instead;
  * - the same for any other path.
  *
- * VARIADIC functions get a mode only if they may create a file. They have a column more, with all
- * parameters, and no last one. */
+ * VARIADIC functions get a mode only if they may create a file. They have an
+ * extra column with all parameters, and lack the last one. */
 #ifndef IWARPD_PATH_CALLS_H
 #define IWARPD_PATH_CALLS_H
 

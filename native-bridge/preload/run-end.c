@@ -1,7 +1,8 @@
-/* Ends the program of `iwarpd run` with the run, whose daemon serves no other program. If the run
- * is killed (SIGKILL: out of memory, a cancelled job), the program has lost its devices and might
- * wait for them forever. It gets the signal that the run would have passed on. Only the run's own
- * child requests this; what that starts is for it to end. */
+/* Ends the program of `iwarpd run` with the run, whose daemon serves no other
+ * program. If the run is killed (SIGKILL: out of memory, a cancelled job), the
+ * program has lost its devices and might wait for them forever. It gets the
+ * signal that the run would have passed on. Only the run's own child requests
+ * this, and must end the processes that it starts. */
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -6,8 +6,9 @@
 
 #include "descriptor-table.h"
 
-/* Opens the device with this index. Returns a descriptor: the file of the device's rings, which the
- * program maps by plain mmap(). Or a negative errno as `daemon_connect`. */
+/* Opens the device with this index. Returns a descriptor, that of the file of
+ * the device's rings, which the program maps by plain mmap(); or a negative
+ * errno, as `daemon_connect` does. */
 int uverbs_open(unsigned index, dev_t device_number);
 
 /* write(): one command. Returns `length`, or -1 with errno. */
