@@ -131,8 +131,8 @@ function canAskSockets(descriptor: () => number | undefined): boolean {
 }
 
 /**
- * Opens a pidfd right after the connection arrived, when the pid is unlikely to have been reused. Never
- * that of another user, which is checked while the descriptor holds the process.
+ * Opens a pidfd right after the connection arrived, when the pid is unlikely to have been reused.
+ * Refuses a process of another user; the check happens while the descriptor holds the process.
  */
 function openNow(pid: number, uid: number): number | SystemCallError {
   let descriptor: number;

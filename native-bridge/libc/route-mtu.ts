@@ -1,5 +1,5 @@
 /**
- * The MTU of the route between two addresses: that of the interface which packets leave through.
+ * The MTU of the route between two addresses: that of the outgoing interface.
  *
  * Not IP_MTU: that includes path MTUs learned from ICMP messages, which anyone on the network can
  * forge.

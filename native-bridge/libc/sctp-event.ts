@@ -44,7 +44,7 @@ export type SctpEvent =
       readonly state: (typeof STATES)[number];
       readonly streamsOut: number;
       readonly streamsIn: number;
-      /** An ABORT of the peer came with it. */
+      /** The peer sent an ABORT. */
       readonly aborted: boolean;
     }
   | { readonly type: 'adaptation'; readonly value: number }

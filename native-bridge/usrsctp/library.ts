@@ -128,8 +128,9 @@ export function loadUsrsctp(name: string = USRSCTP_LIBRARY): Usrsctp {
 function opened(name: string): ReturnType<typeof koffi.load> {
   try {
     const library = koffi.load(name);
-    // koffi unloads the library when the thread ends, although the library has a running thread of its own:
-    // a process that ends would crash. After a worker it is unloaded, so the next one starts a new stack.
+    // koffi unloads the library when the thread ends, although a thread of the library still runs:
+    // a process that ends would crash. After a worker it is unloaded, so the next one starts a new
+    // stack.
     if (isMainThread) dlopen(name, RTLD_NOW | RTLD_NODELETE);
     return library;
   } catch {

@@ -5,8 +5,9 @@
  * A token identifies a path: one of our UDP sockets and a peer's address and port. The library uses it
  * as the address of both ends, and only compares it.
  *
- * Packets are in two areas of memory that the stack's user owns, so none needs an address of its own.
- * The user verifies checksums of incoming packets and adds those of outgoing ones, which contain zero.
+ * Packets are in two areas of memory that the stack's user owns, so no packet needs a separate
+ * address. The user verifies checksums of incoming packets and adds those of outgoing ones, which
+ * contain zero.
  */
 import { isMainThread } from 'node:worker_threads';
 import { addressOf, libc } from '../libc/libc.ts';
