@@ -8,7 +8,7 @@ import type { QP } from '#daemon/rnic/queue-pair';
 import { must } from './rules.ts';
 import type { SimMemory } from './sim-memory.ts';
 
-/** Most chunks in use for each connection: input, and the output that waits for it. */
+/** Maximum chunks in use per connection: for input, and for the output that waits for it. */
 const CHUNKS_PER_CONNECTION = 16;
 /** Timers of a host: the loop's, and the one that flushes queue pairs in error. */
 const HOST_ALARMS = 2;
@@ -18,7 +18,10 @@ const ALARMS_PER_CONNECTION = 1;
 const ALARMS_PER_ASSOCIATION = 2;
 /** Timers of a host whose notifications a fault delays: each ends with the fault's delay. */
 const DELAYED_WAKES = 256;
-/** Input that a faulty link holds back before it stops reading, one read more, and a stream's output. */
+/**
+ * The input that a faulty link holds back before it stops reading, one more read, and a stream's
+ * output.
+ */
 const FAULT_HELD_BYTES = 1_048_576 + 262_144 + CHUNKS_PER_CONNECTION * 262_144;
 /** Requests that an agent may have pending: writes until connections stop reading, plus those already read. */
 const AGENT_REQUESTS = 8192;

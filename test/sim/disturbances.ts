@@ -1,4 +1,4 @@
-/** Operations on what lies between programs: injected failures, and links that stall or break. */
+/** Operations on the network between programs: injected failures, and links that stall or break. */
 import type { FaultSpec } from '#contract/protocol/faults';
 import { Conduit } from '#daemon/host/conduit';
 import type { SimLink } from '../support/sim-link.ts';

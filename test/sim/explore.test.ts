@@ -9,27 +9,28 @@ import { commitSeed, replayCommand } from './seeds.ts';
 const FIXED_SEEDS = 600;
 const DAILY_SEEDS = 600;
 /**
- * Seeds that found a bug: the first one in the simulation, the last two in a link with faults that
- * closes and in completions that wait for memory, the others in the send queue's flush.
+ * Seeds that found a bug: the first in the simulation; the last two in the closing of a faulty link
+ * and in completions that wait for memory; the others in the flush of the send queue.
  */
 const ONCE_FAILED = [
   501_215, 20_105_241, 20_560_906, 20_138_328, 20_152_827, 20_186_526, 20_862_129, 20_000_549,
   192_760_742,
 ];
-/** The same over SCTP: a run costs as much. */
+/** The number of seeds over SCTP, where a run costs as much. */
 const FIXED_SCTP_SEEDS = 250;
 const DAILY_SCTP_SEEDS = 250;
 /**
- * The first one in the session, the second and the last three in the simulation, the sixth in a
- * session after a fault, the others in sessions that are cut off beside others.
+ * Seeds that found a bug: the first in the session; the second and the last three in the
+ * simulation; the sixth in a session after a fault; the others in sessions that are cut off while
+ * others continue.
  */
 const ONCE_FAILED_SCTP = [
   663, 2502, 1898, 200_480, 196_363_924, 70_002_500, 192_762_568, 81_008_165, 81_069_132,
 ];
-/** The same over RoCE, where a run costs some ten times as much. */
+/** The number of seeds over RoCE, where a run costs some ten times as much. */
 const FIXED_ROCE_SEEDS = 100;
 const DAILY_ROCE_SEEDS = 80;
-/** The first one in the responder, the others in the connection manager. */
+/** Seeds that found a bug: the first in the responder, the others in the connection manager. */
 const ONCE_FAILED_ROCE = [20_421, 31_846, 43_839];
 
 async function explore(

@@ -22,13 +22,13 @@ export const MANNERS = [
   'reset',
   'deaf-bad-stag',
 ] as const;
-/** Manners that a host needs some time to end. */
+/** Behaviours that a host needs some time to end. */
 export const STUBBORN = ['trickle', 'deaf-bad-stag'] as const;
 type Manner = (typeof MANNERS)[number];
 
 /** A tagged segment of a Write to an unknown STag (RFC 5040 §4, RFC 5041 §4). */
 const BAD_WRITE = Uint8Array.of(0xc1, 0x40, 0, 0, 1, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4);
-/** The header of an FPDU of 60,000 bytes: its payload can be sent byte by byte, for ever. */
+/** The header of an FPDU of 60,000 bytes: its payload can be sent byte by byte, for a long time. */
 const LONG_FPDU_HEAD = Uint8Array.of(0xea, 0x60, 0xc1, 0x40);
 const TRICKLE_MICROS = [900_000, 9_000_000] as const;
 const START_DELAY_MICROS = 3000;
@@ -88,7 +88,7 @@ export class HostilePeer implements LinkUser {
     this.#link.reset();
   }
 
-  /** Checks that the queue pair it talks to knows of the error once it is delivered. */
+  /** Checks that the host's queue pair has found the error once it is delivered. */
   check(): void {
     if (this.#badAt === undefined || this.gone) return;
     if (this.#link.deliveredBytes < this.#badAt) return;

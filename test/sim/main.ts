@@ -11,8 +11,8 @@ import type { Batch, BatchReport, Failure } from './worker.ts';
 
 const WORKER = fileURLToPath(new URL('./worker.js', import.meta.url));
 /**
- * With room for a run's short-lived objects a worker runs 5 % faster than with V8's default, and 9 %
- * faster if its collector starts no threads, which would run beside the other workers.
+ * With room for a run's short-lived objects a worker runs 5 % faster than with V8's default, and 9
+ * % faster if its collector starts no threads, which would compete with the other workers.
  */
 const WORKER_FLAGS = [
   '--min-semi-space-size=32',
@@ -30,7 +30,7 @@ interface Options {
   readonly seeds: number;
   readonly workers: number;
   readonly first: number;
-  /** Undefined for TCP, and SCTP or RoCE with some seeds. */
+  /** Undefined: TCP; some seeds also run over SCTP or RoCE. */
   readonly over: SimulatedOver | undefined;
   readonly replay: number | undefined;
   readonly help: boolean;

@@ -1,4 +1,4 @@
-/** A copy of compiled code that bugs can be put into. */
+/** A copy of the compiled code, for inserting bugs. */
 import { execFile } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

@@ -316,7 +316,7 @@ export class Operations {
       for (const window of client.windows) {
         const { qp } = window.party;
         const { peer } = qp.party;
-        // Only queue pairs that live on, with another peer.
+        // Only queue pairs that still exist, with another peer.
         if (window.party === qp.party || !qp.alive || peer === undefined) continue;
         if (!peer.established || peer.ended !== undefined || peer.disconnectAskedAt !== undefined)
           continue;
@@ -533,8 +533,9 @@ export class Operations {
 }
 
 /**
- * True if either end has work of an earlier attempt to send and the other a shared receive queue:
- * its messages, which no one counts, would take receives that other queue pairs rely on.
+ * True if one end still has to send work of an earlier attempt and the other end uses a shared
+ * receive queue: these messages, which the model does not count, would take receives that other
+ * queue pairs rely on.
  */
 function sharesWithTainted(qp: SimQp, initiator: Party | undefined): boolean {
   if (initiator === undefined) return false;

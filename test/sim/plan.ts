@@ -61,7 +61,7 @@ export interface Plan {
   readonly clientsPerHost: number;
   readonly devicesPerHost: number;
   readonly actions: number;
-  /** Most steps of time between two operations. */
+  /** Maximum steps of time between two operations. */
   readonly stepsMax: number;
   readonly operations: Readonly<Record<OperationName, number>>;
   readonly kinds: Readonly<Record<WorkKind, number>>;
@@ -74,9 +74,9 @@ export interface Plan {
   readonly slowness: number;
   readonly wire: Partial<WireDefaults>;
   readonly traits: (prng: Prng) => WireTraits;
-  /** Of each device of a host. */
+  /** The carrier of each device of a host. */
   readonly carriers: readonly Carrier[];
-  /** Of an association. */
+  /** Draws the traits of an association. */
   readonly messageTraits: (prng: Prng) => MessageTraits;
   readonly tapped: boolean;
   /** Connections within a host go through memory. */

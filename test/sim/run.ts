@@ -1,4 +1,4 @@
-/** One run of the simulation, decided by its seed alone. */
+/** One run of the simulation, determined only by its seed. */
 import { QPState } from '#contract/verbs/enums';
 import { Operations } from './operations.ts';
 import type { Carrier } from './plan.ts';

@@ -272,7 +272,7 @@ export class SimClient implements QpClient {
     if (FAILED_STARTUPS.has(type)) this.ids.get(id)?.flow?.excuse(`startup: ${text}`);
   }
 
-  /** Emulated devices resolve within the command, whose outcome this is. */
+  /** Emulated devices resolve within the command; this is the command's outcome. */
   #noteResolved({ type, id, state }: CMEventRecord): void {
     const resolved = type === CMEventType.addrResolved ? this.ids.get(id) : undefined;
     if (resolved !== undefined) resolved.device = state.device;

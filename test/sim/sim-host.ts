@@ -142,8 +142,8 @@ export class SimHost {
   }
 
   /**
-   * Checks that queue pairs, endpoints and conduits agree. True at every few steps, for what would
-   * dominate a run at each of them: visiting every object.
+   * Checks that queue pairs, endpoints and conduits agree. Returns true once every few steps, for
+   * checks that visit every object: at each step they would dominate a run.
    */
   check(): boolean {
     // Work deferred to the next turn may be half reported.

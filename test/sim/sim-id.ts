@@ -6,7 +6,7 @@ export class SimId<Client> {
   readonly client: Client;
   readonly handle: number;
   readonly kind: 'listener' | 'initiator' | 'responder';
-  /** Where a listener listens. */
+  /** Address of a listener, and its port. */
   address = '';
   port = 0;
   flow: Flow | undefined;

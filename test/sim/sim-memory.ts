@@ -97,7 +97,7 @@ export class SimMemory implements ClientMemory {
   opened = 0;
   #next = FIRST_ADDRESS;
   #nextToken = 0;
-  /** The budget of the next run. */
+  /** Buffers for the next run. */
   readonly #reusable: Uint8Array[] = [];
 
   constructor(time: VirtualTime, prng: Prng) {

@@ -1,6 +1,6 @@
 /**
- * A queue pair of a simulated program, and what holds on to it: the model of each of its lives (a
- * party), the connection between two of them (a flow), and memory windows.
+ * A queue pair of a simulated program, and the objects that refer to it: the model of each of its
+ * lives (a party), the connection between two of them (a flow), and memory windows.
  */
 import type { CommandReply, MappingRef } from '#contract/protocol/commands';
 import { Access, QPState } from '#contract/verbs/enums';
@@ -212,7 +212,9 @@ export class Flow {
     return party === this.initiator ? this.responder : this.initiator;
   }
 
-  /** The queue pair of `party` was reset while its connect was under way: `next` is its new life. */
+  /**
+   * The queue pair of `party` was reset while its connect was in progress: `next` is its new life.
+   */
   handOver(party: Party, next: Party): void {
     if (party === this.initiator) this.initiator = next;
     else this.responder = next;
@@ -322,7 +324,8 @@ export class Party {
     if (peer === this) return;
     // Over SCTP it may succeed towards a peer whose connect fails, and which connects elsewhere.
     if (peer.flow !== this.flow) return;
-    // There, too, a peer that stays silent has ended gracefully, and a path that is gone is as silent.
+    // Over SCTP, a silent peer also counts as ended gracefully, and a vanished path is just as
+    // silent.
     const { carriers } = this.qp.client.world.plan;
     if (carriers.includes('sctp') && this.flow?.excuses.has('path gone')) return;
     // Injected faults may swallow bytes and still end a connection in a way that looks graceful.

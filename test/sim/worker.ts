@@ -8,7 +8,7 @@ export interface Batch {
   readonly count: number;
   /** Distance between two seeds. */
   readonly stride: number;
-  /** Undefined for TCP, and SCTP or RoCE with some seeds. */
+  /** Undefined: TCP; some seeds also run over SCTP or RoCE. */
   readonly over: SimulatedOver | undefined;
 }
 

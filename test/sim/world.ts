@@ -14,7 +14,7 @@ import { SimNetwork } from './sim-network.ts';
 import type { Party } from './sim-qp.ts';
 import { Flow } from './sim-qp.ts';
 
-/** Hostile peers have addresses of their own. */
+/** The address of hostile peers, which no host has. */
 export const HOSTILE_ADDRESS = '10.9.9.9';
 /** Longest time a requested disconnect may take: twice the close timeout, and stalls. */
 const END_BOUND_MICROS = 40_000_000;
@@ -40,7 +40,7 @@ export class World implements Setting {
   /** A hash of everything that was reported to programs, in order. */
   trace = 0x811c9dc5;
   #clients: readonly SimClient[] = [];
-  /** Of all programs that there were. */
+  /** The memory of every program, including ended ones. */
   readonly #memories: SimMemory[] = [];
   #nextProgram = 1;
   #nextWrId = 1;
@@ -87,7 +87,7 @@ export class World implements Setting {
     return client;
   }
 
-  /** The run has ended well: another one may use its buffers. */
+  /** The run has succeeded: another one may reuse its buffers. */
   recycle(): void {
     for (const memory of this.#memories) memory.recycle();
   }

@@ -1,6 +1,6 @@
 /**
- * UDP without UDP: sockets of simulated hosts at port 4791, and paths between the hosts that lose, repeat,
- * damage, delay and reorder datagrams, and may be interrupted for a while.
+ * Simulated UDP: sockets of simulated hosts at port 4791, and paths between the hosts that lose,
+ * repeat, damage, delay and reorder datagrams, and may be interrupted for a while.
  */
 import type { UdpNetwork, UdpSocket } from '#daemon/host/roce/udp-network';
 import { tableCrc32 } from '#daemon/roce/wire/crc32';
@@ -16,7 +16,10 @@ const Errno = { badf: 9, again: 11, msgSize: 90, inUse: 98, notAvailable: 99, un
 const UDP_HEADERS_BYTES = 28;
 const UDP_HEADERS6_BYTES = 48;
 
-/** A path between two hosts, both ways alike. One datagram in so many is lost, and so on; 0: none is. */
+/**
+ * A path between two hosts, the same in both directions. A rate of N means that one datagram in N
+ * is lost, repeated and so on; 0: none.
+ */
 export interface PathTraits {
   readonly mtuBytes: number;
   readonly delayMin: number;
@@ -31,7 +34,7 @@ export interface PathTraits {
 /** Traits of a host's sockets. */
 export interface SocketTraits {
   readonly bufferDatagrams: number;
-  /** One call in so many finds no room to send; 0: none does. */
+  /** One call in this many finds no room to send; 0: none. */
   readonly fullOneIn: number;
   /** The longest time until a program reads a socket. */
   readonly readMicros: number;
@@ -110,7 +113,7 @@ export class DatagramNetwork {
       if (host.receives(datagram.to)) this.#launch(sender, host, datagram);
   }
 
-  /** A datagram that no socket sent, from somewhere, arrives. False if no socket takes it. */
+  /** Delivers a forged datagram, which no socket sent. False if no socket takes it. */
   forge(datagram: Datagram): boolean {
     return this.ownerOf(datagram.to)?.arrive(datagram) === true;
   }
@@ -310,8 +313,8 @@ function damaged(bytes: Uint8Array, prng: Prng): Uint8Array {
 }
 
 /**
- * True if a receiver takes the damage for an identification of the sender's: one in 65,536 is. The kernel drops
- * these by the checksum of UDP.
+ * True if a receiver mistakes the damage for the sender's identification, as for one datagram in
+ * 65,536. The kernel drops these by the checksum of UDP.
  */
 function passes(bytes: Uint8Array, copy: Uint8Array): boolean {
   const end = bytes.length - ICRC_BYTES;

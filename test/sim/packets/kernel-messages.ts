@@ -4,7 +4,7 @@ import type { IncomingBatch, OutgoingBatch } from '#native-bridge/libc/datagram-
 import { socketAddress } from '#native-bridge/libc/internet-socket';
 import { addressOf } from '#native-bridge/libc/libc';
 
-/** A datagram on its way. */
+/** A datagram in flight. */
 export interface Datagram {
   readonly from: string;
   readonly fromPort: number;

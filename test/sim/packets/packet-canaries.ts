@@ -11,7 +11,7 @@ const ARRIVALS = 'daemon/host/roce/arrivals.js';
 type PacketCanary = Pick<Canary, 'bug' | 'rule' | 'edits'>;
 
 const BUGS: readonly PacketCanary[] = [
-  // Bugs that there were.
+  // Bugs that once existed.
   {
     bug: 'a request that names the queue pair of a peer ends its connection',
     rule: 'quiet',

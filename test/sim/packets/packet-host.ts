@@ -119,9 +119,11 @@ export class PacketHost {
     return this.host.close();
   }
 
-  /** Checks its objects and bounds at every few calls. `count` counts the ids of its programs. */
+  /**
+   * Checks its objects and bounds, once every few calls. `count` counts the ids of its programs.
+   */
   check(count: () => number): void {
-    // Work deferred to the next turn may be half reported.
+    // Work deferred to the next turn may be reported in part.
     if (this.clock.turns > 0) return;
     this.#checks += 1;
     if (this.#checks % DEEP_CHECK_EVERY !== 0) return;
@@ -179,7 +181,7 @@ export class PacketHost {
     return Object.values(this.host.heldByRoce() ?? {}).every((count) => count === 0);
   }
 
-  /** The same, after the host has closed. */
+  /** Like `checkEmpty`, after the host has closed. */
   checkClosed(): void {
     must(this.clock.alarms === 0, 'left', `${this.clock.alarms} alarms of ${this.name}`);
     must(this.udp.sockets.size === 0, 'left', `${this.udp.sockets.size} sockets of ${this.name}`);
@@ -187,8 +189,8 @@ export class PacketHost {
   }
 
   /**
-   * Packets that ports sent and that the network did not get stayed on the host, and so did those that ports
-   * received and that no socket read.
+   * Compares counters: packets that ports sent but the network did not get stayed on the host, as
+   * did packets that ports received but no socket read.
    */
   #checkCounters(): void {
     // Packets for a socket that is closed with its address are not counted.

@@ -1,7 +1,7 @@
 /**
- * Hostile senders: packets that no device sent. A blind one guesses addresses, queue pairs and messages of the
- * communication manager, and must break nothing. A seeing one also knows the packet numbers and keys of one
- * connection, and must break no other.
+ * Hostile senders, which forge packets. A blind one guesses addresses, queue pairs and messages of
+ * the communication manager, and must break nothing. A seeing one also knows the packet numbers and
+ * keys of one connection, and must break no other connection.
  */
 import { addressBytes } from '#base/address';
 import { QPState, QPType } from '#contract/verbs/enums';
@@ -20,7 +20,7 @@ import { must } from '../rules.ts';
 import type { Life } from './packet-queue-pair.ts';
 import type { PacketWorld } from './packet-world.ts';
 
-/** A blind sender that came as close as this to a packet number would not be blind. */
+/** A guess as close as this to a packet number would not be blind. */
 const BLIND_DISTANCE = 1 << 16;
 const GARBAGE_MAX_BYTES = 200;
 const CUT_BYTES = 100;
@@ -116,7 +116,7 @@ export class HostileSenders {
     });
   }
 
-  /** A packet for a queue pair whose number it has guessed, and not the packet number. */
+  /** Sends a packet with the number of a queue pair and a wrong packet number. */
   #guess(life: Life): void {
     const { prng } = this.#world;
     const wire = wireOf(life);

@@ -18,7 +18,7 @@ import { putWord, wordAt } from './pieces.ts';
 import { newId } from './program-id.ts';
 
 const QPS_MAX = 8;
-/** Queue pairs of a program that it connects itself. */
+/** Limit of the queue pairs that a program connects itself. */
 const OWN_QPS_MAX = 4;
 const IDS_MAX = 10;
 const LISTENERS_MAX = 4;
@@ -31,9 +31,9 @@ const PSN_MASK = 0xff_ffff;
 /** Programs that connect a queue pair again use packet numbers far from the old ones. */
 const PSN_STEP = 1 << 21;
 const RETRIES = 7;
-/** How much later than its peer a program moves its queue pair. */
+/** The longest time by which a program moves its queue pair later than its peer. */
 const LATE_MICROS = 100_000;
-/** An interruption that connections survive, and one that they need not. */
+/** An interruption that connections survive, and one that they may not survive. */
 const SHORT_MICROS = 250_000;
 const LONG_MICROS = 20_000_000;
 /** Hosts list their addresses once a second. */
@@ -132,7 +132,7 @@ export class PacketActions {
     second.pair = pair;
     this.#world.excuseAt(pair, other);
     this.#excuseInterrupted(pair);
-    // Late packets of an earlier life must not be near.
+    // Packet numbers must be far from those of an earlier life, whose packets may arrive late.
     const wraps = first.qp.lives === 1 && second.qp.lives === 1 && prng.oneIn(3);
     const psns = [this.#psn(wraps), this.#psn(wraps)] as const;
     if (type === QPType.rc && plan.kinds.noRight > 0) second.rights = !prng.oneIn(4);
@@ -297,7 +297,7 @@ export class PacketActions {
     if (!plan.lateReceives) this.#world.post.fill(life);
   }
 
-  /** Looks up a service of datagrams. */
+  /** Looks up a datagram service. */
   #ask(): void {
     const program = this.#program();
     const listener = program && this.#listener(program, true);
@@ -492,7 +492,7 @@ export class PacketActions {
         const { life, open } = window;
         const { peer } = life;
         if (open || !life.current || life.over || peer?.current !== true || peer.over) continue;
-        // Its bind may be under way.
+        // Its bind may be in progress.
         if (!window.target.forged && peer.up && life.sends.length === 0) {
           this.#world.post.stale(peer, window);
           return;
@@ -516,14 +516,14 @@ export class PacketActions {
     this.#world.log?.(`  ${program.name} moves ${life.qp.name} to ERR`);
     life.pair?.excuse('queue pair moved to ERR');
     life.over = true;
-    // What is posted to a queue pair in error is flushed some milliseconds later.
+    // Work posted to a queue pair in error is flushed some milliseconds later.
     const failed = life.qp.state === QPState.ERR;
     this.#modify(life, QPState.ERR, {});
     program.poll();
     if (!failed) this.checkFlushed(life);
   }
 
-  /** Everything that was posted to a queue pair in error has completed. */
+  /** Checks that everything posted to a queue pair in error has completed. */
   checkFlushed(life: Life): void {
     if (this.#world.plan.tiers.includes('agent') || !life.current) return;
     if (life.qp.state !== QPState.ERR) return;
@@ -630,14 +630,14 @@ export class PacketActions {
     const long = prng.oneIn(4);
     const micros = prng.below(long ? LONG_MICROS : SHORT_MICROS);
     const path = datagrams.pathOf(one.udp, other.udp);
-    // Interruptions that follow each other are a long one.
+    // Successive interruptions count as one long interruption.
     const again = path.closedUntil + LIST_MICROS > this.#world.time.now;
     datagrams.interrupt(one.udp, other.udp, micros);
     if (!long && !again) return;
     for (const pair of this.#world.pairs.values()) this.#excuseInterrupted(pair);
   }
 
-  /** Excuses a pair whose path is interrupted. `host`: where it connects to. */
+  /** Excuses a pair whose path is interrupted. `host`: the host that it connects to. */
   #excuseInterrupted(pair: Pair, host?: PacketHost): void {
     const { datagrams, time, hosts } = this.#world;
     const here = pair.initiator.qp.program.host;

@@ -70,7 +70,7 @@ export interface PacketPlan {
   /** Each host also has an iWARP device. */
   readonly iwarp: boolean;
   readonly actions: number;
-  /** Most steps of time between two operations. */
+  /** Maximum steps of time between two operations. */
   readonly stepsMax: number;
   readonly operations: Readonly<Record<PacketOperation, number>>;
   readonly kinds: Readonly<Record<PacketKind, number>>;

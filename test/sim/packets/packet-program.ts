@@ -81,7 +81,7 @@ export class PacketProgram implements QpProgram {
   readonly context: ClientContext;
   readonly name: string;
   readonly deviceName: string;
-  /** Its device is iWARP's: its queue pairs are connected by ids, and only read and run atomics. */
+  /** It has an iWARP device: ids connect its queue pairs, which execute only Reads and atomics. */
   readonly iwarp: boolean;
   readonly address: string;
   readonly pd: number;

@@ -24,7 +24,7 @@ import type { PacketSrq } from './packet-srq.ts';
 import { Counter, Pieces, type SharedCounter, WORD_BYTES } from './pieces.ts';
 
 export const MAX_INLINE = 64;
-/** Writes of a peer at once. */
+/** Concurrent Writes of a peer. */
 const TARGET_PIECES = 6;
 /** GRH in front of a datagram. */
 export const GRH_BYTES = 40;
@@ -192,7 +192,10 @@ export class PacketQp {
   }
 }
 
-/** A message that the peer was told has arrived: its completion is among the first `written` ones. */
+/**
+ * A message whose arrival was reported to the peer: its completion is among the first `written`
+ * ones.
+ */
 interface Promised {
   readonly index: number;
   readonly written: number;
@@ -207,7 +210,7 @@ export class Life {
   rights = true;
   /** The program ended it: it moved the queue pair, destroyed it, or is gone. */
   over = false;
-  /** It is gone, and every completion of it was taken. */
+  /** It is gone, and all its completions have been taken. */
   ended = false;
   readonly sends: SendRecord[] = [];
   readonly receives: ReceiveRecord[] = [];
@@ -301,7 +304,10 @@ export class Pair {
   /** Private data of the request, and of the reply. */
   readonly request: Uint8Array;
   reply: Uint8Array | undefined;
-  /** The last peer of a queue pair did not know of the end when this pair began: it may be rejected as stale. */
+  /**
+   * A queue pair's last peer had not noticed the end when this pair began: it may be rejected as
+   * stale.
+   */
   stale = false;
   /** Its ends name different addresses: it carries nothing. */
   crossed = false;
@@ -344,7 +350,7 @@ export class Pair {
     this.excuses.add(why);
   }
 
-  /** A hostile sender knows its numbers and keys. */
+  /** Notes that a hostile sender knows its numbers and keys. */
   forge(): void {
     this.excuse('a hostile sender that sees its traffic');
     this.forged = true;

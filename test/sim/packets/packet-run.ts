@@ -1,4 +1,4 @@
-/** One run of whole hosts over RoCE, decided by its seed alone. */
+/** One run of whole hosts over RoCE, determined only by its seed. */
 import { QPState, QPType } from '#contract/verbs/enums';
 import { must } from '../rules.ts';
 import type { RunResult } from '../run.ts';
@@ -15,7 +15,7 @@ const WARM_MICROS = 20_000;
 /** Virtual time in which some of the work on healthy connections must complete. */
 const SETTLE_MICROS = 60_000_000;
 const SHORT_MICROS = 100_000;
-/** Eight timeouts of a queue pair, of programs with slow memory. */
+/** Eight timeouts of a queue pair whose program has slow memory. */
 const QUIET_MICROS = 10_000_000;
 /** A message of connection management is repeated for 103 s, and after an MRA for nine minutes. */
 const OUTCOME_MICROS = 700_000_000;
@@ -94,7 +94,8 @@ class PacketRun {
     };
     await this.#until(world.time.now + END_MICROS, end);
     must(open().length === 0, 'ends', () => `${open().length} connections have not ended`);
-    // The last copies of packets, retransmissions to queue pairs that are gone, and agents' work are under way.
+    // The last copies of packets, retransmissions to queue pairs that are gone, and agents' work
+    // may be in progress.
     await this.#until(world.time.now + QUIET_MICROS, () => false);
     const idle = (): boolean => world.programs.every(({ memory }) => memory.idle);
     await this.#until(world.time.now + END_MICROS, idle);
@@ -120,7 +121,7 @@ class PacketRun {
     for (const host of world.hosts) host.list();
     const over = (): boolean => world.hosts.every(({ forgotten }) => forgotten);
     await this.#until(world.time.now + FORGET_MICROS, over);
-    // The last packets may wait for room, or be under way.
+    // The last packets may wait for room, or be in flight.
     await this.#until(world.time.now + SHORT_MICROS, () => false);
     for (const host of world.hosts) host.checkEmpty();
     const closing = world.hosts.map((host) => host.close());

@@ -11,7 +11,7 @@ export class PacketSrq {
   readonly inbox: Pieces;
   /** Receives that were posted and have not completed. */
   posted = 0;
-  /** How often the program asked for an event, and how many came. */
+  /** How often the program requested an event, and how many arrived. */
   asked = 0;
   reached = 0;
   readonly #ring: ReceiveRing;

@@ -11,7 +11,7 @@ import { PacketPosting } from './packet-posting.ts';
 import { type PacketId, PacketProgram } from './packet-program.ts';
 import { type Life, Pair, type QpProgram } from './packet-queue-pair.ts';
 
-/** RoCE needs TCP's network for its routes alone. */
+/** RoCE needs TCP's network only for its routes. */
 const STREAM_TRAITS = {
   delayMin: 1,
   delayMax: 200,
@@ -41,7 +41,7 @@ export class PacketWorld implements PacketSetting {
   trace = 0x811c9dc5;
   readonly log: ((text: string) => void) | undefined;
   #programs: readonly PacketProgram[] = [];
-  /** Of all programs that there were. */
+  /** The memory of every program, including ended ones. */
   readonly #memories: SimMemory[] = [];
   #nextProgram = 1;
   #nextWrId = 1;
@@ -88,7 +88,7 @@ export class PacketWorld implements PacketSetting {
     this.#programs = this.#programs.filter((each) => each !== program);
   }
 
-  /** The run has ended well: another one may use its buffers. */
+  /** The run has succeeded: another one may reuse its buffers. */
   recycle(): void {
     for (const memory of this.#memories) memory.recycle();
   }
@@ -101,7 +101,7 @@ export class PacketWorld implements PacketSetting {
     return this.#nextWrId++;
   }
 
-  /** Makes the pair of a life that connects, or of one whose program asks for a service. */
+  /** Creates the pair of a life that connects, or of one whose program asks for a service. */
   newPair(initiator: Life, make: (token: number) => Uint8Array, connects = true): Pair {
     const token = this.#nextToken++;
     const pair = new Pair(token, initiator, make(token));
@@ -112,7 +112,7 @@ export class PacketWorld implements PacketSetting {
     return pair;
   }
 
-  /** Excuses the pair for what already fails at this end. */
+  /** Excuses the pair for failures that this end already has. */
   excuseAt(pair: Pair, { damaged, host, address }: QpProgram): void {
     if (damaged) pair.excuse('lost memory');
     if (host.faulty) pair.excuse('fault');
@@ -138,7 +138,7 @@ export class PacketWorld implements PacketSetting {
   async step(until = Number.POSITIVE_INFINITY): Promise<boolean> {
     if (!this.time.busy && (this.time.nextDue ?? until) >= until) return false;
     const went = this.time.step();
-    // Memory that a turn has used up is dropped after it.
+    // Memory used up in a turn is dropped after that turn.
     await undefined;
     for (const program of this.#programs) this.#wake(program);
     this.#check();

@@ -2,7 +2,7 @@
 import { must } from '../rules.ts';
 import type { Registered } from '../sim-memory.ts';
 
-/** Filler for memory that a program has finished with: a late write shows. */
+/** Filler for memory that a program has finished with: it reveals a late write. */
 const DONE = 0xee;
 const ALL_DONE = new Uint8Array(1 << 17).fill(DONE);
 export const WORD_BYTES = 8;
@@ -22,7 +22,7 @@ export class Pieces {
     for (let at = 0; at + pieceBytes <= bytes.length; at += pieceBytes) this.#free.push(at);
   }
 
-  /** Takes a piece: its offset, or undefined if all are taken. */
+  /** Takes a piece and returns its offset; undefined if all are taken. */
   take(): number | undefined {
     const at = this.#free.shift();
     if (at !== undefined) this.#checkDone(at);
@@ -56,7 +56,7 @@ export class Counter {
   forged = false;
   /** Its value after each posted atomic; the first one is its start. */
   readonly #values = [0n];
-  /** How many of them have surely been carried out. */
+  /** Number of atomics that are known to be carried out. */
   #done = 0;
 
   constructor(registered: Registered) {

@@ -7,7 +7,7 @@ export interface ProgramId<Program> {
   readonly kind: 'listener' | 'initiator' | 'responder';
   /** It is for datagrams: it answers or asks for the queue pair of a service. */
   readonly datagrams: boolean;
-  /** Where a listener listens. */
+  /** The port of a listener. */
   port: number;
   pair: Pair | undefined;
   life: Life | undefined;

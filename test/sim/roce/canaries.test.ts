@@ -1,4 +1,7 @@
-/** Bugs that RoCE may well have, one at a time: a simulation must find each by its rule. */
+/**
+ * Bugs that RoCE devices could have, inserted one at a time: a simulation must find each by the
+ * rule that it breaks.
+ */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Edit } from '../canaries.ts';
 import { Mutant } from '../mutant.ts';
@@ -73,7 +76,7 @@ const CANARIES: readonly Canary[] = [
   },
 ];
 
-/** Bugs that show when memory is slow or disappears. */
+/** Bugs that appear when memory is slow or disappears. */
 const MEMORY_CANARIES: readonly Canary[] = [
   {
     bug: 'what is not in its memory yet is acknowledged',
@@ -126,7 +129,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
   },
 ];
 
-/** Bugs of the communication manager that show when messages are lost, repeated or late. */
+/** Bugs of the communication manager that appear when messages are lost, repeated or late. */
 const CM_CANARIES: readonly Canary[] = [
   {
     bug: 'a repeated request is reported again after its rejection',

@@ -29,11 +29,11 @@ interface Story {
   did: 'nothing' | 'accept' | 'reject' | 'establish' | 'disconnect' | 'destroy';
 }
 
-/** How long programs take, in microseconds; for what an MRA excuses, at times longer. */
+/** How long programs take, in microseconds; at times longer, if an MRA covers it. */
 const USUAL = 10_000_000;
 const SLOW: Readonly<Partial<Record<IbCmEvent['type'], number>>> = {
   request: 150_000_000,
-  // The RTU must be there, whatever is lost of it, 69 s after the first REP.
+  // The RTU must arrive within 69 s of the first REP, whatever is lost.
   reply: 30_000_000,
 };
 

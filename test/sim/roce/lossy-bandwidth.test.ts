@@ -74,7 +74,7 @@ function transfer(kind: 'write' | 'read', lostPercent: number): Outcome {
 }
 
 it.each(['write', 'read'] as const)(
-  'a %s is more than a tenth as fast where one packet in a hundred is lost',
+  'a %s keeps more than a tenth of its speed when one packet in a hundred is lost',
   (kind) => {
     const clean = transfer(kind, 0);
     const lossy = transfer(kind, 1);
@@ -86,7 +86,7 @@ it.each(['write', 'read'] as const)(
   },
 );
 
-it('a Write completes where one packet in ten is lost, and is sent at most three times', () => {
+it('a Write completes when one packet in ten is lost, and is sent at most three times', () => {
   const clean = transfer('write', 0);
   const lossy = transfer('write', 10);
   expect(lossy.packets).toBeLessThan(3 * clean.packets);

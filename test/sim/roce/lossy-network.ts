@@ -1,7 +1,7 @@
-/** A network that loses, repeats, delays, reorders and damages packets. Damage is seen: ICRC. */
+/** A network that loses, repeats, delays, reorders and damages packets. The ICRC reveals damage. */
 import type { Prng } from '#test/support/prng';
 
-/** How bad a network is: one packet in so many; 0 never. */
+/** Error rates of a network: N means one packet in N; 0 means none. */
 interface NetworkManners {
   readonly lost: number;
   readonly repeated: number;

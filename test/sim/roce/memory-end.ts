@@ -30,7 +30,7 @@ const WORD_BYTES = 8;
 const ALL_RIGHTS = 15;
 const UNREACHED = -1;
 
-/** Bytes that messages are cut from. */
+/** The bytes from which messages are taken. */
 const NOISE = (() => {
   const bytes = new Uint8Array(65_536);
   for (let index = 0; index < bytes.length; index += 1)
@@ -429,7 +429,7 @@ export class MemoryEnd {
 
   // The end
 
-  /** Everything has completed: checks what only shows now. */
+  /** Checks what can be checked only after everything has completed. */
   finish(): void {
     must(this.idle, 'once', `work has no completion: ${this.unfinished}`);
     const { arrived, excuse } = this;

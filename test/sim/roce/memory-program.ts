@@ -22,7 +22,7 @@ import { must } from './rules.ts';
 export const PIECE_BYTES = 6144;
 const PIECES = 12;
 const SHARED_RECEIVES = 32;
-/** Filler for memory that a program has finished with: a late write, or a late read, shows. */
+/** Filler for memory that a program has finished with: it reveals a late write or a late read. */
 const DONE = 0xee;
 const ALL_DONE = new Uint8Array(PIECE_BYTES).fill(DONE);
 
@@ -82,7 +82,7 @@ export class Region {
   take(): Piece | undefined {
     const piece = this.#free.shift();
     if (piece === undefined) return undefined;
-    // Whatever was in progress when it was given back, or began since, has left it alone.
+    // No work that was in progress when it was given back, or started since, may have changed it.
     const untouched = Buffer.compare(piece.bytes(PIECE_BYTES), ALL_DONE) === 0;
     must(untouched, 'late', 'memory was written to after the work that named it completed');
     return piece;

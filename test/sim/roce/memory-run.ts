@@ -27,17 +27,17 @@ const DEEP_CHECK_EVERY = 16;
 const RETRIES = 7;
 /** 4 us * 2^17, half a second: longer than any agent here takes. */
 const LONG_TIMEOUT = 17;
-/** 17 ms, which slow memory may well pass. */
+/** 17 ms, which slow memory may exceed. */
 const SHORT_TIMEOUT = 12;
 /** Bytes that may be in flight for one queue pair: a message each way, and held ones. */
 const STAGED_BYTES_PER_QP = 262_144;
 const REQUESTS_PER_QP = 4096;
 const ALARMS_PER_HOST = 4;
 
-/** Counts of a run, so an idle one shows. */
+/** Counts of a run, which reveal an idle one. */
 interface MemoryRunResult {
   readonly completions: number;
-  /** Queue pairs that failed with memory, or were moved to ERR. */
+  /** Queue pairs that failed with their memory, or were moved to ERR. */
   readonly failures: number;
   readonly trace: number;
 }
@@ -196,7 +196,7 @@ class Run {
   async #step(): Promise<void> {
     this.#time.step();
     this.#steps += 1;
-    // Memory that a turn has used up is dropped after it.
+    // Memory used up in a turn is dropped after that turn.
     await undefined;
     if (this.#steps % DEEP_CHECK_EVERY === 0 && this.#clock.turns === 0) this.#check();
   }

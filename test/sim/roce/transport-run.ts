@@ -1,8 +1,8 @@
 /**
  * Two reliable transports over a bad network, under one seed, against a model.
  *
- * Both sides post Sends, Writes, Reads and atomics. Each Write has memory of its own at the peer,
- * which the peer overwrites once it has arrived, so a repeated Write shows.
+ * Both sides post Sends, Writes, Reads and atomics. Each Write has separate memory at the peer,
+ * which the peer overwrites once the Write has arrived, so a repeated Write is detected.
  */
 import { QPState } from '#contract/verbs/enums';
 import { OutboundKind } from '#daemon/rnic/wire-port';
@@ -30,13 +30,13 @@ const STEPS_MAX = 200_000;
 /** No answer for so long means that the two wait for each other. */
 const MICROS_MAX = 600_000_000;
 const RETRIES = 7;
-/** Messages that a requester may hold, as its own limit says. */
+/** Maximum messages that a requester may hold: its own limit. */
 const OPEN_MAX = 128;
 
 /** Posted work of a side, and its expected results. */
 interface Expectation {
   readonly work: Work;
-  /** The peer's arrival, for what makes one. */
+  /** The arrival at the peer, for work that causes one. */
   readonly arrival?: { readonly bytes: Uint8Array; readonly immediate: number | undefined };
   readonly arrivalIndex?: number;
   /** Where a Write's payload is at the peer. */
@@ -181,7 +181,7 @@ class Program {
     must(immediate === due.immediate, 'payload', 'the immediate data differ');
   }
 
-  /** Receives that are posted: as many as messages may arrive, and never enough for too long. */
+  /** Posts this many receives, each large enough for any message. */
   postReceives(count: number): void {
     for (let index = 0; index < count; index += 1) this.side.user.receives.push(4096);
   }
@@ -202,7 +202,7 @@ class Program {
   }
 }
 
-/** Counts of a run, so an idle one shows. */
+/** Counts of a run, which reveal an idle one. */
 interface TransportRunResult {
   readonly completions: number;
   readonly packets: number;
@@ -240,7 +240,7 @@ export function runTransports(seed: number): TransportRunResult {
   return new Run(prng, programs, ways).run(prng.between(5, 30));
 }
 
-/** PSNs wrap after 2^24: often soon. */
+/** A first PSN: often one that soon wraps at 2^24. */
 function firstPsn(prng: Prng): number {
   return prng.oneIn(2) ? 0xff_ffff - prng.below(40) : prng.below(2 ** 24);
 }
@@ -324,7 +324,7 @@ class Run {
     }
   }
 
-  /** To the next event, or a little: programs continue whatever the network does. */
+  /** Advances to the next event, or a little: programs continue whatever the network does. */
   #advance(): void {
     const deadlines = this.#programs.map(({ side }) => side.wire.nextDeadline());
     const next = Math.min(...deadlines, ...this.#ways.map((way) => way.next));

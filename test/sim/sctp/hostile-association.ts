@@ -1,6 +1,6 @@
 /**
  * A hostile peer of SCTP: messages with a wrong payload protocol, forged session control, DDP-SSNs
- * out of order or of no window, segments too early or too late, cut messages, or none at all.
+ * out of order or outside any window, segments too early or too late, cut messages, or none at all.
  */
 import type { Association, AssociationUser, MessageKind } from '#daemon/host/sctp/association';
 import { PayloadProtocol, SessionFunction } from '#daemon/iwarp/sctp/session-message';
@@ -138,7 +138,7 @@ export class HostileAssociation implements AssociationUser {
     else if (manner === 'early-segment' || manner === 'early-flood') this.#segment(BAD_WRITE);
     else {
       const enhanced = initiate[3] === SessionFunction.enhancedInitiate;
-      // The initiator's own word suits it.
+      // Echo the initiator's enhanced word, which it accepts.
       if (enhanced) this.#control(SessionFunction.enhancedAccept, initiate.slice(4, 8));
       else this.#control(SessionFunction.accept, NO_BYTES);
       this.#later(() => this.#act());
@@ -164,7 +164,7 @@ export class HostileAssociation implements AssociationUser {
         this.#mark();
         return;
       case 'forged-control':
-        // Every function but Terminate, and two that no RFC has.
+        // Every function but Terminate, and two that no RFC defines.
         this.#control(this.#world.prng.choose([0, 1, 2, 3, 5, 6, 7, 8]), DEPTHS);
         this.#mark();
         return;

@@ -1,4 +1,4 @@
-/** SCTP without SCTP: the ports of simulated hosts, and associations between them. */
+/** Simulated SCTP: the ports of simulated hosts, and associations between them. */
 import { NetworkError } from '#daemon/host/links/network';
 import type {
   Association,

@@ -348,7 +348,7 @@ class World {
   #checkHalf(session: Session, model: Model, from: SessionEnd, to: SessionEnd): void {
     const where = `${session.fate}, stream ${from.streamId}, from ${from === session.a ? 'a' : 'b'}`;
     const got = to.user.delivered.map(({ payload }) => payload);
-    // After the peer's end nothing more is framed, but what is framed arrives in order.
+    // After the peer's end nothing more is framed, but everything framed earlier arrives in order.
     const whole = from.user.jobCount === 0;
     const sent = whole ? model.sent : model.sent.slice(0, got.length);
     must(got.join() === sent.join(), `${where}: the Sends arrive in order, whole and once`);

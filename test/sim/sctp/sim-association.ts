@@ -1,7 +1,7 @@
 /**
- * One end of a simulated SCTP association: messages arrive whole and once, each after a delay of its
- * own, so they overtake each other. Send buffer and receive window are bounded; SHUTDOWN waits for
- * everything sent, ABORT for nothing, and a path that has vanished is noticed late.
+ * One end of a simulated SCTP association: messages arrive whole and once, each after a separate
+ * delay, so they overtake each other. Send buffer and receive window are bounded; SHUTDOWN waits
+ * for everything sent, ABORT for nothing, and a path that has vanished is noticed late.
  *
  * Callbacks run in later turns, never inside a call. Input waits while reading is paused, the
  * end included.
@@ -52,9 +52,9 @@ const ABORTED: AssociationEnd = { kind: 'aborted', code: 'ECONNRESET', text: 'AB
 const LOST: AssociationEnd = { kind: 'lost', code: 'ETIMEDOUT', text: 'the peer is silent' };
 /** Overwrites a delivered message once the callback has returned. */
 const POISON = 0xdb;
-/** No stack sends further ahead of the oldest message that is not acknowledged. */
+/** No stack sends further ahead of the oldest unacknowledged message. */
 const FLIGHT_MAX_MESSAGES = 4096;
-/** Timeouts for a silent peer: with data in flight, and by heartbeats alone. */
+/** Timeouts for a silent peer: with data in flight, and with only heartbeats. */
 const DATA_TIMEOUT_MICROS = 8_000_000;
 const HEARTBEAT_TIMEOUT_MICROS = 120_000_000;
 
@@ -114,7 +114,7 @@ export class SimAssociation implements Association {
     other.#peer = one;
   }
 
-  /** The user knows of the association: callbacks start. */
+  /** The user has been notified of the association: callbacks start. */
   open(): void {
     this.#open = true;
     this.#serve();
@@ -242,7 +242,7 @@ export class SimAssociation implements Association {
     const peer = this.#peer;
     if (peer === undefined) return;
     if (peer.#gone) {
-      // The association is unknown there, which answers so.
+      // The association is unknown there, and the answer says so.
       this.#later(() => this.#finish(ABORTED));
       return;
     }
@@ -269,7 +269,7 @@ export class SimAssociation implements Association {
     this.#goOnEnding();
   }
 
-  /** Tells the user of acknowledgements and of room. */
+  /** Reports acknowledgements and room to the user. */
   #signal(): void {
     const notify = (): void => {
       if (!this.unacknowledged) this.user.handleAcknowledged();
