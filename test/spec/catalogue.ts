@@ -2,18 +2,18 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join, relative } from 'node:path';
 
-/** Who can see whether a requirement is kept: `inside` cannot be seen outside the daemon. */
+/** Who can observe whether a requirement is kept; `inside`: nothing outside the daemon can. */
 export const SEEN_BY = ['peer', 'consumer', 'inside'] as const;
 type SeenBy = (typeof SEEN_BY)[number];
 
-/** Subjects of rows; each has totals of its own. */
+/** Subjects of rows, each with separate totals. */
 export const GROUPS = ['RFCs', 'RoCE'] as const;
 type Group = (typeof GROUPS)[number];
 
 /** One normative statement. */
 export interface Requirement {
   readonly id: string;
-  /** The number of an RFC, or what else states it. */
+  /** The number of an RFC, or another source that states it. */
   readonly source: string;
   readonly section: string;
   readonly level: string;
@@ -32,7 +32,7 @@ interface Citation {
 /** All requirements and their proofs. */
 export interface Coverage {
   readonly requirements: ReadonlyMap<string, Requirement>;
-  /** Why a row is not proven as it should be, by id. */
+  /** Why a row lacks the proof that it should have, by id. */
   readonly reasons: ReadonlyMap<string, string>;
   /** Citations in titles of tests, by id. */
   readonly tests: ReadonlyMap<string, readonly Citation[]>;
@@ -77,7 +77,7 @@ function cite(into: Map<string, Citation[]>, citation: Citation): void {
   else list.push(citation);
 }
 
-/** Notes the ids in what the patterns' groups 2, or else 1, match. */
+/** Records the ids in the text that group 2, or else group 1, of each pattern matches. */
 function citeAll(
   into: Map<string, Citation[]>,
   file: string,

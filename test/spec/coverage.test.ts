@@ -68,7 +68,7 @@ describe('proof levels', () => {
     expect(levels.of('test/unit/roce/wire/packet.test.ts')).toBe('codec');
   });
 
-  it('are lowered by a stub, wherever it stands', () => {
+  it('are lowered by a stub, wherever it is defined', () => {
     expect(levels.of(ENGINE)).toBe('engine');
     expect(levels.of('test/unit/rnic/queues/send-queue.test.ts')).toBe('engine');
     expect(levels.of('test/unit/iwarp/cm/endpoint.test.ts')).toBe('engine');
@@ -100,13 +100,13 @@ describe('a judgement', () => {
     expect(openAfter({ file: REAL, title: both, state: 'passed' })).toEqual([]);
   });
 
-  it('counts tests that passed, and none that was skipped or stands beside a failed one', () => {
+  it('counts tests that passed, and none that was skipped or is beside a failed one', () => {
     expect(openAfter({ file: REAL, title: both, state: 'skipped' })).toHaveLength(2);
     const passed: TestResult = { file: REAL, title: both, state: 'passed' };
     expect(openAfter(passed, { file: ENGINE, title: both, state: 'failed' })).toHaveLength(2);
   });
 
-  it('accepts a reason instead of a proof, and names a needless one', () => {
+  it('accepts a reason instead of a proof, and reports a needless one', () => {
     const reasoned = { ...rows, reasons: new Map([['MPA-1-01', 'it cannot be seen']]) };
     const title = '[MPA-1-02]';
     const unproven = judge(reasoned, [{ file: ENGINE, title, state: 'passed' }], levels);

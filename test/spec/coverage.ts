@@ -24,7 +24,7 @@ example: npm run coverage:spec -- DDP-6.2.1-02`;
 
 const REQUIREMENT_LEVELS = ['MUST', 'MUST NOT', 'SHOULD', 'SHOULD NOT', 'MAY', 'FACT'];
 
-/** How a row stands, in one word. */
+/** The status of a row, in one word. */
 function standing(row: Judged): string {
   if (row.proven !== undefined) return row.proven;
   if (row.tests.some(({ state }) => state === 'failed')) return 'failed';
@@ -91,7 +91,8 @@ if (values.help === true) {
 const root = fileURLToPath(new URL('../../../', import.meta.url));
 const results = readResults(root);
 if (typeof results === 'string') fail(results);
-// `npm test` asks with --gate right after the run, whatever was edited meanwhile.
+// `npm test` passes --gate right after the run: trust the results even if files were edited
+// meanwhile.
 const trusted = values.anyway === true || values.gate === true;
 const doubt = trusted ? undefined : distrust(root, results);
 if (doubt !== undefined) fail(doubt);

@@ -30,7 +30,7 @@ const KERNELS = [
   'test/support/roce-recordings.ts',
 ];
 
-/** Folders of machines that hold state, as opposed to functions of bytes. */
+/** Folders of state machines, as opposed to pure functions of bytes. */
 const MACHINES = [
   'daemon/iwarp/engine/',
   'daemon/iwarp/sctp/',

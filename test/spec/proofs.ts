@@ -8,10 +8,10 @@ interface Proof extends TestResult {
   readonly level: ProofLevel;
 }
 
-/** A requirement with everything that speaks for it. */
+/** A requirement with its evidence. */
 export interface Judged {
   readonly requirement: Requirement;
-  /** Tests that cite it, also failed and skipped ones. */
+  /** Tests that cite it, including failed and skipped ones. */
   readonly tests: readonly Proof[];
   /** The strongest level at which a test passed; undefined when none did or one failed. */
   readonly proven: ProofLevel | undefined;
@@ -49,7 +49,10 @@ function strongest(proofs: readonly Proof[]): ProofLevel | undefined {
   return PROOF_LEVELS.find((level) => passed.includes(level));
 }
 
-/** True when a row is proven as its kind demands: what others can see, against real objects. */
+/**
+ * True if a row has the proof that its kind requires: behaviour that others can see, against real
+ * objects.
+ */
 export function suffices({ requirement, proven }: Judged): boolean {
   if (proven === undefined) return false;
   return requirement.seen === 'inside' || proven === 'real' || proven === 'kernel';

@@ -26,7 +26,7 @@ const RESULTS_FILE = '.cache/results';
 
 const SOURCE_FOLDERS = ['daemon', 'native-bridge', 'test', 'verbs-api'];
 const SOURCE = /\.(?:ts|c|h|sh|json|py)$/;
-/** Judges tests; no test runs it. */
+/** This folder judges tests; no test runs it. */
 const JUDGES = 'test/spec/';
 
 /** A hash of every source that tests run, so that results of other sources are recognised. */
@@ -41,7 +41,7 @@ export function sourceFingerprint(root: string): string {
   return hash.digest('hex');
 }
 
-/** The results of the last run, or why there are none to trust, with what to do. */
+/** The results of the last run, or why there are none to trust, and what to do. */
 export function readResults(root: string): Results | string {
   let text: string;
   try {
