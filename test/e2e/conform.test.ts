@@ -4,7 +4,8 @@ import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { fpduOf } from '#daemon/cli/conform/iwarp-connection';
-import { SINK, tagged } from '#daemon/cli/conform/iwarp-ping';
+import { tagged } from '#daemon/cli/conform/iwarp-ping';
+import { SINK } from '#daemon/cli/conform/tester-memory';
 import { RDMAPOpcode } from '#daemon/iwarp/wire/rdmap-header';
 import {
   emitStartupFrame,

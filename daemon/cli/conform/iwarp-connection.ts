@@ -68,7 +68,6 @@ const USUAL: StartupFrame = {
 /** A TCP connection to the peer, before and after startup. */
 export class IwarpConnection {
   readonly #socket: Socket;
-  readonly #patienceMs: number;
   readonly #inbox: Inbox<Received>;
   readonly #bytes: Inbox<'bytes' | 'end'>;
   #buffer = Buffer.alloc(0);
@@ -81,7 +80,6 @@ export class IwarpConnection {
 
   private constructor(socket: Socket, patienceMs: number) {
     this.#socket = socket;
-    this.#patienceMs = patienceMs;
     this.#inbox = new Inbox<Received>(patienceMs, segmentText);
     this.#bytes = new Inbox(patienceMs);
     socket.setNoDelay(true);
@@ -228,10 +226,6 @@ export class IwarpConnection {
     const over = (received: Received): boolean => received === 'end';
     if (this.#started) await this.#inbox.next('the end of the connection', over);
     else await this.#bytes.next('the end of the connection', (what) => what === 'end');
-  }
-
-  get patienceMs(): number {
-    return this.#patienceMs;
   }
 
   #take(bytes: Uint8Array): void {

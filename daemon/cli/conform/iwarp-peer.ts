@@ -5,7 +5,7 @@ import { NO_MEMORY, NotApplicable } from './row.ts';
 
 /** See the module's comment. */
 export class IwarpPeer {
-  readonly patienceMs: number;
+  readonly #patienceMs: number;
   readonly #place: {
     readonly from: string | undefined;
     readonly to: string;
@@ -16,12 +16,12 @@ export class IwarpPeer {
   /** Tests the listener at `port` of the address `to`. */
   constructor(from: string | undefined, to: string, port: number, patienceMs: number) {
     this.#place = { from, to, port };
-    this.patienceMs = patienceMs;
+    this.#patienceMs = patienceMs;
   }
 
   /** A TCP connection before startup. */
   async dial(): Promise<IwarpConnection> {
-    const connection = await IwarpConnection.dial(this.#place, this.patienceMs);
+    const connection = await IwarpConnection.dial(this.#place, this.#patienceMs);
     this.#open.add(connection);
     return connection;
   }

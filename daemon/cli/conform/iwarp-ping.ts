@@ -21,10 +21,7 @@ import { ADVERT_BYTES, type Advert, emitAdvert } from '../rping/rping-protocol.t
 import type { IwarpConnection, PeerSegment } from './iwarp-connection.ts';
 import { segmentText } from './iwarp-connection.ts';
 import { demand } from './row.ts';
-
-/** The tester's advertised buffers. They have no memory: the tester makes up every answer. */
-export const SOURCE = { address: 0x1234_5678_9000n, rkey: 0x0a0b_0c0d } as const;
-export const SINK = { address: 0x1234_5679_a000n, rkey: 0x0a0b_0c0e } as const;
+import { SINK, SOURCE } from './tester-memory.ts';
 
 /** An untagged segment; a whole message unless `mo` or `last` says otherwise. */
 export function untagged(

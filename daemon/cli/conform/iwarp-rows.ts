@@ -24,16 +24,15 @@ import {
   read,
   readRequestOf,
   requestIn,
-  SINK,
-  SOURCE,
   sendOf,
   tagged,
   untagged,
 } from './iwarp-ping.ts';
 import { type Offer, RECEIVE_BYTES, regionBytes } from './offer.ts';
 import { type ConformRow, demand, demandSame } from './row.ts';
+import { pingText, SINK, SOURCE } from './tester-memory.ts';
 
-const TEXT = Uint8Array.from({ length: 64 }, (_, index) => (index === 63 ? 0 : index + 1));
+const TEXT = pingText(64);
 /** An STag that the peer never issued. */
 const WRONG_STAG = 0x7fff_ff77;
 const EMPTY = new Uint8Array(0);

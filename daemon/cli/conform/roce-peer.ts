@@ -12,7 +12,7 @@ export class RocePeer {
   readonly link: RoceLink;
   readonly management: RoceManagement;
   readonly port: number;
-  readonly patienceMs: number;
+  readonly #patienceMs: number;
   readonly #open = new Set<RoceConnection>();
 
   /** Tests the service at `port` of the address `to`, from an address of this host. See `RoceLink`. */
@@ -20,14 +20,14 @@ export class RocePeer {
     this.link = new RoceLink(from, to);
     this.management = new RoceManagement(this.link, patienceMs);
     this.port = port;
-    this.patienceMs = patienceMs;
+    this.#patienceMs = patienceMs;
   }
 
   /** `given` overrides fields of the usual REQ. */
   async connect(given: RequestFields = {}): Promise<RoceConnection> {
-    const { link, management, port, patienceMs } = this;
+    const { link, management, port } = this;
     const request = management.request(port, given);
-    const connection = await RoceConnection.open(link, management, request, patienceMs);
+    const connection = await RoceConnection.open(link, management, request, this.#patienceMs);
     this.#open.add(connection);
     return connection;
   }

@@ -4,17 +4,7 @@ import { addPsn } from '#daemon/roce/wire/psn';
 import { ADVERT_BYTES, type Advert, emitAdvert } from '../rping/rping-protocol.ts';
 import { PATH_MTU_BYTES, type RoceConnection } from './roce-connection.ts';
 import type { Arrived } from './roce-link.ts';
-
-/** The tester's advertised buffers. They have no memory: the tester makes up every answer. */
-export const SOURCE = { address: 0x1234_5678_9000n, rkey: 0x0a0b_0c0d } as const;
-export const SINK = { address: 0x1234_5679_a000n, rkey: 0x0a0b_0c0e } as const;
-
-/** A text of this many bytes. Its only NUL is the last byte, so the peer returns all of it. */
-export function pingText(sizeBytes: number): Uint8Array {
-  const text = Uint8Array.from({ length: sizeBytes }, (_, index) => 1 + (index % 255));
-  text[sizeBytes - 1] = 0;
-  return text;
-}
+import { pingText, SINK, SOURCE } from './tester-memory.ts';
 
 /** Sends an advert and waits for its ACK. */
 export async function advertise(

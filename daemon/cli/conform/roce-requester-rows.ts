@@ -9,17 +9,9 @@ import { NakCode, nakSyndrome, rnrSyndrome, rnrTimerMicros } from '#daemon/roce/
 import { PATH_MTU_BYTES, type RoceConnection } from './roce-connection.ts';
 import type { Arrived } from './roce-link.ts';
 import { pingBytesOf, type RocePeer } from './roce-peer.ts';
-import {
-  advertise,
-  answerRead,
-  ping,
-  pingText,
-  responsesOf,
-  SINK,
-  SOURCE,
-  writesOf,
-} from './roce-ping.ts';
+import { advertise, answerRead, ping, responsesOf, writesOf } from './roce-ping.ts';
 import { type ConformRow, demand, NotApplicable } from './row.ts';
+import { pingText, SINK, SOURCE } from './tester-memory.ts';
 
 const AREA = 'requester';
 const Op = PacketOperation;
