@@ -179,14 +179,17 @@ export class Conduit implements LinkUser, ShareMember {
       this.#deliverEvents(now);
       if (this.deferred) return 'done';
       if (this.#share.spent) return 'held';
-      const transmit = this.#link.writable ? this.stream.pollTransmit() : undefined;
+      const link = this.#link;
+      const transmit = link.writable
+        ? this.stream.pollTransmit(link.unsegmented === true)
+        : undefined;
       if (transmit === undefined) {
-        if (!this.#link.congested) this.#endOutput();
+        if (!link.congested) this.#endOutput();
         return 'done';
       }
       const { bytes } = transmit;
       this.#noteSent(bytes);
-      const takenBytes = this.#link.write(transmit);
+      const takenBytes = link.write(transmit);
       if (takenBytes > 0) this.stream.handleFlushed(takenBytes, now);
       sentBytes += takenBytes;
       this.#share.countOutput(takenBytes);

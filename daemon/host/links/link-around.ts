@@ -40,6 +40,10 @@ export class LinkAround implements Link, LinkUser {
     return this.inner.faithful === true;
   }
 
+  get unsegmented(): boolean {
+    return this.inner.unsegmented === true;
+  }
+
   get segmentAligned(): boolean {
     return this.inner.segmentAligned;
   }

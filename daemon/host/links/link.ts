@@ -46,6 +46,8 @@ export interface Link extends TapLinkEnds {
    * them.
    */
   readonly faithful?: boolean;
+  /** True while nothing sees segments: a write may hold any number of FPDUs. */
+  readonly unsegmented?: boolean;
   /** Default: TCP. */
   readonly lowerLayer?: DeviceLowerLayer;
   /**

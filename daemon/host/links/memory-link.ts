@@ -102,6 +102,11 @@ export class MemoryLink implements Link, CarriedLink {
     return EMSS_BYTES;
   }
 
+  /** False while a capture or fault looks at either end. */
+  get unsegmented(): boolean {
+    return this.user.inspectsInput !== true && this.#peer.user.inspectsInput !== true;
+  }
+
   get congested(): boolean {
     return this.#left.length > 0;
   }

@@ -243,16 +243,21 @@ export class FpduSender implements UlpduWriter {
 
   // Outputs
 
-  /** The next bytes for the socket, or undefined. The sender reuses them after `flushed`. */
-  pollTransmit(): Transmit | undefined {
+  /**
+   * The next bytes for the socket, or undefined. The sender reuses them after `flushed`. `unsegmented`: a
+   * chunk's FPDUs need not be aligned to segments (MPA-5.1-03).
+   */
+  pollTransmit(unsegmented = false): Transmit | undefined {
     for (let chunk = this.#first; chunk !== undefined; chunk = chunk.next) {
       if (chunk.polled === chunk.committed) continue;
       const start = chunk.polled;
       this.#transmit.unsealed = chunk.unsealed;
-      if (this.#aligned) chunk.polled = this.#segmentEnd(chunk);
+      const whole = unsegmented && this.#startupBytesToPoll === 0;
+      if (this.#aligned && !whole) chunk.polled = this.#segmentEnd(chunk);
       else {
         chunk.polled = chunk.committed;
         this.#startupBytesToPoll = 0;
+        this.#polledPhase = markerPhase(this.#polledPhase + chunk.polled - start);
       }
       if (chunk.polled === chunk.committed) chunk.unsealed = false;
       this.#transmit.bytes = chunk.bytes.subarray(start, chunk.polled);

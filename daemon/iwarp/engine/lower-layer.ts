@@ -134,8 +134,8 @@ export interface LowerLayer {
   // Outputs
 
   pollEffect(): LowerEffect | undefined;
-  /** The next bytes to send. They are reused after `flushed`, the record by the next call. */
-  pollTransmit(): Transmit | undefined;
+  /** See `Stream.pollTransmit`. The bytes are reused after `flushed`. */
+  pollTransmit(unsegmented?: boolean): Transmit | undefined;
   nextDeadline(): Micros;
 
   // Getters

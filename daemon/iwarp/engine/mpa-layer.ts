@@ -172,8 +172,8 @@ export class MpaLayer implements LowerLayer {
     }
   }
 
-  pollTransmit(): Transmit | undefined {
-    return this.writer.pollTransmit();
+  pollTransmit(unsegmented?: boolean): Transmit | undefined {
+    return this.writer.pollTransmit(unsegmented);
   }
 
   nextDeadline(): Micros {

@@ -175,7 +175,10 @@ export interface StreamPort extends Wire {
   /** The socket is gone; `errorCode` is its errno name, if it failed. */
   handleClosed(errorCode: string | undefined, now: Micros): void;
   // Outputs
-  /** The next bytes for the socket. They are reused after `handleFlushed`, the record by the next call. */
-  pollTransmit(): Transmit | undefined;
+  /**
+   * The next bytes for the socket. They are reused after `handleFlushed`, the record by the next call.
+   * `unsegmented`: nothing sees segments, so FPDUs need not be aligned to them. Default false.
+   */
+  pollTransmit(unsegmented?: boolean): Transmit | undefined;
   pollEvent(): StreamEvent | undefined;
 }

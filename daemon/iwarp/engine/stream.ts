@@ -297,8 +297,8 @@ export class Stream implements StreamPort {
     return this.#timers.isSet(Timer.close) ? due : Math.min(due, this.#lower.nextDeadline());
   }
 
-  pollTransmit(): Transmit | undefined {
-    return this.#muted ? undefined : this.#lower.pollTransmit();
+  pollTransmit(unsegmented?: boolean): Transmit | undefined {
+    return this.#muted ? undefined : this.#lower.pollTransmit(unsegmented);
   }
 
   pollEvent(): StreamEvent | undefined {

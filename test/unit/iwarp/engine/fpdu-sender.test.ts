@@ -225,6 +225,27 @@ describe('FPDU sender', () => {
     expect([1, 2, 3].map(() => sender.pollTransmit()?.bytes.length)).toEqual([24, 52, 24]);
   });
 
+  it('all FPDUs of a chunk leave at once while nothing sees segments, after the startup frame', () => {
+    const sender = senderOf({ alignSegments: true, segmentBytes: 100 });
+    sender.sendStartupFrame(pattern(24));
+    sender.enterFullOperation(true, true);
+    for (let i = 0; i < 5; i++) post(sender, pattern(90, i));
+    const waiting = sender.queuedBytes;
+    expect(sender.pollTransmit(true)?.bytes).toHaveLength(24);
+    const first = sender.pollTransmit()?.bytes.length ?? 0;
+    expect(sender.pollTransmit(true)?.bytes).toHaveLength(waiting - 24 - first);
+    const before = sender.queuedBytes;
+    for (let i = 0; i < 5; i++) post(sender, pattern(90));
+    // Aligned again, markers included.
+    let polled = 0;
+    for (let part = sender.pollTransmit(); part; part = sender.pollTransmit()) {
+      // One FPDU of 96 bytes and at most a marker, or two that end with their segment.
+      expect([96, 100, 196, 200]).toContain(part.bytes.length);
+      polled += part.bytes.length;
+    }
+    expect(polled).toBe(sender.queuedBytes - before);
+  });
+
   it('a ULPDU is cut to fill a partly used segment when much of it is left [MPA-4.5-05, MPA-4.5-07]', () => {
     const pool = new ChunkPool();
     const sender = senderOf({ pool, alignSegments: true, segmentBytes: 65_483 });
