@@ -199,6 +199,15 @@ describe('a request of a peer', () => {
     expect(cm.events).toEqual([]);
   });
 
+  it('is accepted whatever its LIDs are [IBCM-REQ-07]', async () => {
+    await using cm = await CmFacing.open();
+    cm.listen();
+    cm.request({ lids: '0001 0002' });
+    const { id } = await cm.event(CMEventType.connectRequest);
+    cm.cm.accept(id, cm.end().qp, WISHES);
+    await cm.hear(Mad.rep);
+  });
+
   it.each([
     [
       'names another address than it comes from [IBCM-REQ-05]',
@@ -483,6 +492,18 @@ describe('a message', () => {
     await cm.facing.silence();
     raw(GSI_DETH, whole);
     await cm.hear(Mad.drep);
+  });
+
+  it('to queue pair 0 is dropped [ROCE-GSI-04]', async () => {
+    await using cm = await CmFacing.open();
+    cm.listen();
+    const mad = writeMad(Mad.dreq, TRANSACTION, `${COMM}0000007700032100`);
+    for (const deth of [GSI_DETH, '0000000000000000']) {
+      cm.facing.say({ opcode: Op.udSendOnly, destQpn: 0, rest: `${deth}${mad}` });
+    }
+    await cm.facing.arrived(2);
+    await cm.facing.silence();
+    expect(cm.facing.counters.unexpected).toBe(2);
   });
 });
 

@@ -251,6 +251,44 @@ describe('a Read', () => {
   });
 });
 
+describe('answers', () => {
+  /** Requests by name, as the `count`-th of the peer. */
+  const REQUESTS = {
+    Send: (_facing, count) => send(count),
+    Write: (facing, count) => {
+      const rest = `${targetOf(facing, 16 * count, 4)}${PAYLOAD}`;
+      return { opcode: Op.writeOnly, psn: psnAt(count), ackRequest: true, rest };
+    },
+    Read: (facing, count) => {
+      return { opcode: Op.readRequest, psn: psnAt(count), rest: targetOf(facing, 16 * count, 4) };
+    },
+    FetchAdd: (facing, count) => atomic(facing, count, 1n),
+    CompareSwap: (facing, count) => atomic(facing, count, 1n, 0n),
+  } as const satisfies Readonly<
+    Record<string, (facing: RoceFacing, count: number) => Partial<RawPacket> & { opcode: number }>
+  >;
+  const kinds = Object.keys(REQUESTS) as (keyof typeof REQUESTS)[];
+
+  it.each(['Read', 'FetchAdd'] as const)(
+    'to a %s leave before that of any request after it [ROCE-ORD-02]',
+    async (first) => {
+      await using facing = await RoceFacing.open();
+      receives(facing, 1);
+      const asked = kinds.flatMap((kind) => [first, kind]);
+      facing.say(...asked.map((kind, count) => REQUESTS[kind](facing, count)));
+      const psns = asked.map((_kind, count) => psnAt(count));
+      // One acknowledgement may cover several Sends and Writes, but none passes an answer with data.
+      await until('the last answer', () => facing.heard.at(-1)?.psn === psns.at(-1));
+      const heard = facing.heard.map(({ psn }) => psns.indexOf(psn));
+      expect(heard).toEqual(heard.toSorted((a, b) => a - b));
+      const withData = asked.flatMap((kind, count) =>
+        kind === 'Send' || kind === 'Write' ? [] : [count],
+      );
+      expect(heard).toEqual(expect.arrayContaining(withData));
+    },
+  );
+});
+
 describe('an atomic', () => {
   it('returns the old value, and adds, or swaps if the comparison holds [ROCE-ATOM-01, ROCE-ATOM-02, ROCE-ATOM-04]', async () => {
     await using facing = await RoceFacing.open();

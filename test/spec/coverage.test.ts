@@ -1,3 +1,5 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { type Coverage, groupOf, idsIn, readCoverage, SEEN_BY } from './catalogue.ts';
@@ -37,6 +39,13 @@ describe('requirement rows', () => {
     const cited = [...coverage.tests.keys(), ...coverage.code.keys(), ...coverage.reasons.keys()];
     const unknown = cited.filter((id) => !coverage.requirements.has(id));
     expect([...new Set(unknown)]).toEqual([]);
+  });
+
+  it('and suites are in daemon/CONFORMANCE.md by names that exist', () => {
+    const page = readFileSync(join(root, 'daemon/CONFORMANCE.md'), 'utf8');
+    expect(idsIn(page).filter((id) => !coverage.requirements.has(id))).toEqual([]);
+    const paths = page.match(/(?<=`)test\/[\w./-]+(?=`)/g) ?? [];
+    expect(paths.filter((path) => !existsSync(join(root, path)))).toEqual([]);
   });
 });
 

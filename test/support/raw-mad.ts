@@ -62,16 +62,19 @@ export interface RawRequest {
   readonly privateData: string;
   /** 0 is RC, the default; 1 is UC. */
   readonly transport?: number;
+  /** Local and remote LID, as hexadecimal text. */
+  readonly lids?: string;
 }
 
 /** The body of a REQ. */
 export function requestBody(request: RawRequest): string {
-  const { commId, service, qpn, psn, from, to, privateData, transport = 0 } = request;
+  const { commId, service, qpn, psn, from, to, privateData } = request;
+  const { transport = 0, lids = 'ffff ffff' } = request;
   // Time to answer 2^20 · 4.096 µs; 4 Reads each way; 7 retries each; path MTU 1024; 15 repetitions.
   return compactHex(
     `${commId} 00000000 ${digits(service, 16)} 0102030405060708 00000000 00000000
      ${digits(qpn, 6)}04 00000004 000000${digits(0xa1 | (transport << 1), 2)} ${digits(psn, 6)}a7 ffff 37 f0
-     ffff ffff ${from} ${to} 00000000 00 40 08 98 00*44 ${privateData}`,
+     ${lids} ${from} ${to} 00000000 00 40 08 98 00*44 ${privateData}`,
   );
 }
 

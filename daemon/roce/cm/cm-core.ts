@@ -22,8 +22,11 @@ import { EarlyRequests } from './early-requests.ts';
 import { HalfOpen } from './half-open.ts';
 import { KeptAnswers } from './kept-answers.ts';
 
-/** How long answers are kept: 137 s, longer than peers repeat a request. */
-const ANSWER_KEPT_MICROS = exponentMicros(25);
+/**
+ * How long answers are kept: 275 s after the request arrived for the last time. A peer that an MRA has told to
+ * wait repeats it every 34 s, and repeats may be lost.
+ */
+const ANSWER_KEPT_MICROS = exponentMicros(26);
 
 const PSN_MASK = 0xff_ffff;
 

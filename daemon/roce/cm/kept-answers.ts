@@ -28,7 +28,7 @@ export class KeptAnswers {
   readonly #kept = new Map<string, Kept>();
   readonly #keepMicros: Micros;
 
-  /** `keepMicros`: how long each answer is kept. */
+  /** `keepMicros`: how long each answer is kept after its request arrived for the last time. */
   constructor(keepMicros: Micros) {
     this.#keepMicros = keepMicros;
   }
@@ -37,12 +37,14 @@ export class KeptAnswers {
     return this.#kept.size;
   }
 
-  /** The kept answer to this request from `gid`. */
-  find(gid: Uint8Array, question: Question): Uint8Array | undefined {
+  /** The kept answer to this request from `gid`, which has arrived again. */
+  recall(gid: Uint8Array, question: Question, now: Micros): Uint8Array | undefined {
     const kept = this.#kept.get(keyOf(gid, question));
     if (kept === undefined) return undefined;
     const { hi, lo } = question.transaction;
-    return kept.transaction.hi === hi && kept.transaction.lo === lo ? kept.mad : undefined;
+    if (kept.transaction.hi !== hi || kept.transaction.lo !== lo) return undefined;
+    this.keep(gid, question, kept.mad, now);
+    return kept.mad;
   }
 
   keep(gid: Uint8Array, question: Question, mad: Uint8Array, now: Micros): void {

@@ -79,7 +79,7 @@ export class MessageHandlers {
         this.#handleDrep(this.#connectionOf(message, arrival), now);
         return;
       case 'SIDR_REQ':
-        this.#handleSidrReq(message, arrival);
+        this.#handleSidrReq(message, arrival, now);
         return;
       case 'SIDR_REP':
         this.#handleSidrRep(message, arrival);
@@ -122,7 +122,7 @@ export class MessageHandlers {
     const core = this.#core;
     const { sourceGid } = arrival;
     const question = { name: 'REQ', number: fields.localCommId, transaction } as const;
-    const kept = core.answers.find(sourceGid, question);
+    const kept = core.answers.recall(sourceGid, question, now);
     if (kept !== undefined) {
       core.counters.duplicates += 1;
       core.send(this.#pathBack(arrival), kept);
@@ -552,12 +552,16 @@ export class MessageHandlers {
 
   // Services
 
-  #handleSidrReq({ fields, transaction }: Message<'SIDR_REQ'>, arrival: MadArrival): void {
+  #handleSidrReq(
+    { fields, transaction }: Message<'SIDR_REQ'>,
+    arrival: MadArrival,
+    now: Micros,
+  ): void {
     const core = this.#core;
     const { sourceGid } = arrival;
     const { requestId, serviceIdHi, serviceIdLo } = fields;
     const question = { name: 'SIDR_REQ', number: requestId, transaction } as const;
-    const kept = core.answers.find(sourceGid, question);
+    const kept = core.answers.recall(sourceGid, question, now);
     if (kept !== undefined) {
       core.counters.duplicates += 1;
       core.send(this.#pathBack(arrival), kept);

@@ -265,8 +265,21 @@ describe('a lost message', () => {
     pair.advance(10 * SECOND);
     expect(pair.active.take('rejected').reason).toBe(28);
     expect(pair.passive.events).toEqual([]);
-    pair.advance(140 * SECOND);
+    pair.advance(280 * SECOND);
     expect(pair.passive.manager.heldCounts()).toEqual({ ...NOTHING, ibListeners: 1 });
+  });
+
+  it('REJ is kept as long as its peer, which an MRA has told to wait, repeats the request', () => {
+    const { request } = pair.requested();
+    pair.advance(10 * SECOND);
+    expect(pair.passive.sent).toContain('MRA');
+    pair.passive.manager.reject(request, 28, NO_BYTES, pair.now);
+    pair.fate = (mad, _from, name) => (name === 'REJ' ? [] : [mad]);
+    pair.advance(300 * SECOND);
+    pair.fate = (mad) => [mad];
+    pair.advance(40 * SECOND);
+    expect(pair.active.take('rejected').reason).toBe(28);
+    expect(pair.passive.events).toEqual([]);
   });
 
   it('makes a peer unreachable after 16 requests in 103 s, if all are lost', () => {
@@ -445,7 +458,7 @@ describe('the end of a connection', () => {
       if (event?.type === 'disconnect-requested') {
         peer.manager.disconnect(event.connection, pair.now);
       }
-      pair.advance(200 * SECOND);
+      pair.advance(300 * SECOND);
       expect(end.events).toEqual([]);
       expect(pair.active.manager.heldCounts()).toEqual(NOTHING);
       expect(pair.passive.manager.heldCounts()).toEqual({ ...NOTHING, ibListeners: 1 });
