@@ -31,12 +31,19 @@ export function canonicalAddress(text: string): string | undefined {
   const [address = '', zone] = text.split('%', 2);
   const groups = parseIPv6(address);
   if (groups === undefined) return undefined;
-  if (groups.slice(0, 5).every((group) => group === 0) && groups[5] === 0xffff) {
-    const [high = 0, low = 0] = groups.slice(6);
-    return `${high >>> 8}.${high & 0xff}.${low >>> 8}.${low & 0xff}`;
+  const canonical = printGroups(groups);
+  return zone === undefined || zone === '' || !canonical.includes(':')
+    ? canonical
+    : `${canonical}%${zone}`;
+}
+
+/** The canonical text of the 16 bytes of an address. */
+export function addressText(bytes: Uint8Array): string {
+  const groups: number[] = [];
+  for (let at = 0; at < bytes.length; at += 2) {
+    groups.push(((bytes[at] ?? 0) << 8) | (bytes[at + 1] ?? 0));
   }
-  const canonical = printIPv6(groups);
-  return zone === undefined || zone === '' ? canonical : `${canonical}%${zone}`;
+  return printGroups(groups);
 }
 
 /** The 4 or 16 bytes of a canonical address, a zone left out. */
@@ -100,6 +107,15 @@ function parseGroups(text: string, mayEndDotted: boolean): number[] | undefined 
     }
   }
   return groups;
+}
+
+/** An IPv4-mapped address as IPv4. */
+function printGroups(groups: readonly number[]): string {
+  const [high = 0, low = 0] = [groups[6], groups[7]];
+  for (let index = 0; index < 6; index += 1) {
+    if (groups[index] !== (index < 5 ? 0 : 0xffff)) return printIPv6(groups);
+  }
+  return `${high >>> 8}.${high & 0xff}.${low >>> 8}.${low & 0xff}`;
 }
 
 function printIPv6(groups: readonly number[]): string {

@@ -86,6 +86,8 @@ export function agrees(native: Crc, reference: Crc): boolean {
   return native(view) === expected && parts === expected;
 }
 
+const NO_BYTES = new Uint8Array(0);
+
 /** Views of ranges in the slots of one buffer, kept for native calls. */
 export class SlotViews {
   readonly #bytes: Uint8Array;
@@ -96,7 +98,7 @@ export class SlotViews {
 
   constructor(bytes: Uint8Array, slots: number) {
     this.#bytes = bytes;
-    this.#views = Array.from({ length: slots }, () => bytes.subarray(0, 0));
+    this.#views = new Array<Uint8Array>(slots).fill(NO_BYTES);
     this.#starts = new Uint32Array(slots);
     this.#ends = new Uint32Array(slots);
   }

@@ -54,6 +54,8 @@ const CONTROL_USED_BYTES = 20;
 const CONTROLS_MAX = 2;
 const CONTROL_AREA_BYTES = 64;
 const GID_BYTES = 16;
+/** Pointers are written as two halves, without a BigInt for each. */
+const WORD = 2 ** 32;
 
 /** The common part of both directions. */
 class Batch {
@@ -74,9 +76,10 @@ class Batch {
     this.#slotsAt = this.controlsAt + slots * CONTROL_AREA_BYTES;
     this.bytes = new Uint8Array(this.#slotsAt + slots * slotBytes);
     this.fields = new DataView(this.bytes.buffer);
-    const base = addressOf(this.bytes);
+    const base = Number(addressOf(this.bytes));
     const pointer = (at: number, to: number) => {
-      this.fields.setBigUint64(at, base + BigInt(to), true);
+      this.fields.setUint32(at, (base + to) >>> 0, true);
+      this.fields.setUint32(at + 4, (base + to) / WORD, true);
     };
     for (let index = 0; index < slots; index += 1) {
       const header = index * Header.bytes;

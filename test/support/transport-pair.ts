@@ -13,16 +13,23 @@ import { ModelUser } from './model-user.ts';
 
 const GRH = Uint8Array.from({ length: 40 }, (_, index) => 0xa0 + index);
 
+/** `Packet.span` of polled packets that stand for several. */
+const spans = new WeakMap<Uint8Array, number>();
+
 /** One side: a wire, its queue pair, and its packets. */
 export class TransportSide {
   readonly user: ModelUser;
   readonly wire: PacketWire;
   failure: TransportFailure | undefined = undefined;
-  readonly #buffer = new Uint8Array(PACKET_BYTES_MAX + 2).fill(0xa5);
+  /** Payload that may stay whole, as within a host. */
+  readonly #wholeBytes: number;
+  readonly #buffer: Uint8Array;
   readonly #packet = new Packet();
 
   /** `user`: the queue pair, or how much memory a new one has. */
-  constructor(user: number | ModelUser, options: Partial<PacketWireOptions>) {
+  constructor(user: number | ModelUser, options: Partial<PacketWireOptions>, wholeBytes = 0) {
+    this.#wholeBytes = wholeBytes;
+    this.#buffer = new Uint8Array(wholeBytes + PACKET_BYTES_MAX + 2).fill(0xa5);
     this.user = typeof user === 'number' ? new ModelUser('roce', user) : user;
     const base = { type: QPType.rc, qpn: 0x55, portMtuBytes: 1024 };
     this.wire = makeWire(this.user, { ...base, ...options });
@@ -30,7 +37,7 @@ export class TransportSide {
 
   /** The next packet, as its bytes. */
   poll(now: number): Uint8Array | undefined {
-    const polled = this.wire.pollPacket(this.#buffer, 1, now);
+    const polled = this.wire.pollPacket(this.#buffer, 1, now, this.#wholeBytes);
     const whole = this.wire.endPolling();
     this.failure ??= this.wire.pollFailure();
     // As a host does: a packet that was taken back is polled again.
@@ -38,6 +45,7 @@ export class TransportSide {
     if (polled === 0) return undefined;
     const bytes = this.#buffer.slice(1, 1 + polled);
     this.#buffer.fill(0xa5);
+    if (this.wire.polledSpan > 1) spans.set(bytes, this.wire.polledSpan);
     return bytes;
   }
 
@@ -53,7 +61,7 @@ export class TransportSide {
   /** Receives a packet; its bytes are invalid afterwards. */
   receive(bytes: Uint8Array, now: number): void {
     const copy = bytes.slice();
-    const refusal = parsePacket(copy, 0, copy.length, this.#packet);
+    const refusal = parsePacket(copy, 0, copy.length, this.#packet, spans.get(bytes));
     if (!mayBeAnswered(refusal, this.#packet.opcode)) {
       throw new Error('a wire sent a packet that no wire takes');
     }
@@ -73,7 +81,7 @@ export class TransportSide {
 export function parsed(bytes: Uint8Array | undefined): Packet {
   const packet = new Packet();
   if (bytes === undefined) throw new Error('there is no packet');
-  if (parsePacket(bytes, 0, bytes.length, packet) !== PacketRefusal.none) {
+  if (parsePacket(bytes, 0, bytes.length, packet, spans.get(bytes)) !== PacketRefusal.none) {
     throw new Error('the packet is invalid');
   }
   return packet;
@@ -104,9 +112,13 @@ export class TransportPair {
   readonly b: TransportSide;
   now = 0;
 
-  constructor(change: Partial<QPPath> = {}, options: Partial<PacketWireOptions> = {}) {
-    this.a = new TransportSide(65536, options);
-    this.b = new TransportSide(65536, options);
+  constructor(
+    change: Partial<QPPath> = {},
+    options: Partial<PacketWireOptions> = {},
+    wholeBytes = 0,
+  ) {
+    this.a = new TransportSide(65536, options, wholeBytes);
+    this.b = new TransportSide(65536, options, wholeBytes);
     for (const { wire } of [this.a, this.b]) {
       wire.modified(pathOf(change), QPState.RTR, 0);
       wire.modified(pathOf(change), QPState.RTS, 0);

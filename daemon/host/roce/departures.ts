@@ -7,7 +7,7 @@ import { assert } from '#base/assert';
 import type { Micros } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
-import { PACKET_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
+import { HEADERS_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
 import { Packet, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
 import type { Arrivals } from './arrivals.ts';
 import type { MulticastGroups } from './multicast-groups.ts';
@@ -19,6 +19,7 @@ import {
   type PacketFacts,
   type PacketFaults,
 } from './packet-faults.ts';
+import type { PacketPort } from './packet-port.ts';
 import type { PacketRecorder } from './packet-recorder.ts';
 import type { PacketRoutes, Route } from './packet-routes.ts';
 import { countPacket } from './roce-counters.ts';
@@ -27,6 +28,11 @@ import { PACKET_COST_BYTES, SHARE_BYTES } from './turn-queue.ts';
 import type { LinkPath } from './udp-link.ts';
 import type { WireTable } from './wire-table.ts';
 
+/**
+ * Payload of a packet that stands for several of a network: a message of this length stays whole, so it is
+ * copied and placed at once. Half of a connection's turn.
+ */
+export const WHOLE_BYTES_MAX = SHARE_BYTES / 2;
 /** The most packets of one turn. */
 const BURST_PACKETS_MAX = SHARE_BYTES / PACKET_COST_BYTES + 1;
 
@@ -50,13 +56,16 @@ interface DepartureParts {
 export class Departures {
   readonly #parts: DepartureParts;
   readonly #onReady: (connection: PacketConnection) => void;
-  /** The packets of a burst, one after the other, and their lengths. */
-  readonly bytes = new Uint8Array(SHARE_BYTES + PACKET_BYTES_MAX);
+  /** The packets of a burst, one after the other. */
+  readonly bytes = new Uint8Array(SHARE_BYTES + WHOLE_BYTES_MAX + HEADERS_BYTES_MAX);
   /** Copies of multicast datagrams that queue pairs received. */
   groupCopies = 0;
+  /** Lengths and spans of the packets of a burst. */
   readonly #lengths = new Uint32Array(BURST_PACKETS_MAX);
+  readonly #spans = new Uint32Array(BURST_PACKETS_MAX);
   #burst = 0;
   #burstBytes = 0;
+  #burstPackets = 0;
   readonly #packet = new Packet();
 
   /** `onReady` is called with connections that may have packets. */
@@ -100,8 +109,10 @@ export class Departures {
   }
 
   /** Adds the packet after the burst to it. */
-  enqueue(bytes: number): void {
+  enqueue(bytes: number, span: number): void {
     this.#lengths[this.#burst] = bytes;
+    this.#spans[this.#burst] = span;
+    this.#burstPackets += span;
     this.#burst += 1;
     this.#burstBytes += bytes;
   }
@@ -109,8 +120,10 @@ export class Departures {
   /** Delivers the packets of a burst, unless their payload is gone. */
   deliverBurst(connection: PacketConnection, now: Micros): void {
     const count = this.#burst;
+    const packets = this.#burstPackets;
     this.#burst = 0;
     this.#burstBytes = 0;
+    this.#burstPackets = 0;
     if (!connection.wire.endPolling()) {
       // Polls again the packets that can be sent.
       this.#onReady(connection);
@@ -118,16 +131,16 @@ export class Departures {
     }
     if (count === 0) return;
     const { counters } = connection.port;
-    counters.sentPackets += count;
+    counters.sentPackets += packets;
     const receiver = this.#peerOf(connection);
     if (receiver === undefined || !isPeer(receiver, connection)) {
-      counters.undeliverable += count;
+      counters.undeliverable += packets;
       return;
     }
     let at = 0;
     for (let index = 0; index < count; index += 1) {
       const bytes = this.#lengths[index] as number;
-      this.#parse(bytes, at);
+      this.#parse(bytes, at, this.#spans[index]);
       this.#hand(connection, receiver, now);
       at += bytes;
     }
@@ -235,10 +248,22 @@ export class Departures {
       this.#leave(route.path, bytes, now, true);
       if (!route.multicast) return;
     }
-    if (route.peer === undefined) return;
-    const { counters, down } = route.peer;
-    if (down) sender.port.counters.undeliverable += 1;
-    else counters.icrcErrors += 1;
+    const ports = this.#portsOf(route);
+    for (const { counters, down } of ports) {
+      if (down) sender.port.counters.undeliverable += 1;
+      else counters.icrcErrors += 1;
+    }
+    if (ports.size === 0 && route.path === undefined) sender.port.counters.undeliverable += 1;
+  }
+
+  /** The ports of this host that receive packets of the route. */
+  #portsOf({ vector, peer, multicast }: Route): ReadonlySet<PacketPort> {
+    const ports = new Set<PacketPort>();
+    if (!multicast) return peer === undefined ? ports : ports.add(peer);
+    const members = this.#parts.groups.members(vector.dgid);
+    this.groupCopies += members.size;
+    for (const { wire } of members) if (wire instanceof PacketConnection) ports.add(wire.port);
+    return ports;
   }
 
   /** Delivers held packets that are due. */
@@ -273,8 +298,8 @@ export class Departures {
   }
 
   /** Reads the packet in the buffer. */
-  #parse(bytes: number, at = 0): void {
-    const refusal = parsePacket(this.bytes, at, bytes, this.#packet);
+  #parse(bytes: number, at = 0, span = 1): void {
+    const refusal = parsePacket(this.bytes, at, bytes, this.#packet, span);
     assert(refusal === PacketRefusal.none, 'own packet is malformed');
   }
 
@@ -325,9 +350,13 @@ export class Departures {
     if (route.multicast) {
       const members = this.#parts.groups.members(route.vector.dgid);
       this.groupCopies += members.size;
+      let copies = 0;
       for (const { wire } of members) {
-        if (wire instanceof PacketConnection) this.#handOverDatagram(sender, wire, now);
+        if (!(wire instanceof PacketConnection)) continue;
+        this.#handOverDatagram(sender, wire, now);
+        copies += 1;
       }
+      if (copies === 0 && path === undefined) sender.port.counters.undeliverable += 1;
       return;
     }
     const receiver = peer && this.#parts.wires.find(peer, this.#packet.destQpn);

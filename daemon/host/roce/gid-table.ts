@@ -116,7 +116,9 @@ function linkLocalGid(nodeGuid: string): string {
 }
 
 function ownAddresses(device: GidSource, host: readonly HostAddress[]): HostAddress[] {
-  return device.addresses.map((address) => primaryAddress({ addresses: [address] }, host));
+  return device.addresses.map((address) =>
+    primaryAddress({ ...device, addresses: [address] }, host),
+  );
 }
 
 /** The host's addresses that other hosts can reach; link-local ones are not unique to a host. */

@@ -17,7 +17,7 @@ import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { PacketWire } from '#daemon/roce/transport/packet-wire';
 import { Arrivals } from './arrivals.ts';
-import { Departures } from './departures.ts';
+import { Departures, WHOLE_BYTES_MAX } from './departures.ts';
 import { MulticastGroups } from './multicast-groups.ts';
 import { OutwardPackets } from './outward-packets.ts';
 import { type ConnectionUser, PacketConnection, type PacketQP } from './packet-connection.ts';
@@ -262,16 +262,17 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
       return;
     }
     const burst = departures.mayBurst(connection);
+    const wholeBytes = burst ? WHOLE_BYTES_MAX : 0;
     let sentBytes = 0;
     let more = true;
     departures.groupCopies = 0;
     while (sentBytes < SHARE_BYTES && !departures.holdsBack(connection)) {
       if (!this.#outward.hasRoom(connection, now)) break;
-      const bytes = wire.pollPacket(departures.bytes, departures.nextStart, now);
+      const bytes = wire.pollPacket(departures.bytes, departures.nextStart, now, wholeBytes);
       more = bytes > 0;
       if (!more) break;
       sentBytes += bytes + PACKET_COST_BYTES;
-      if (burst) departures.enqueue(bytes);
+      if (burst) departures.enqueue(bytes, wire.polledSpan);
       else if (wire.endPolling()) departures.deliver(connection, bytes, now);
       if (departures.groupCopies > 0) {
         sentBytes += departures.groupCopies * PACKET_COST_BYTES;

@@ -45,8 +45,8 @@ export class RoceCounters {
 export function countRequest(packet: Readonly<Packet>, rqPsn: number, to: RoceCounters): void {
   if ((opcodeTraits(packet.opcode) & Trait.request) === 0) return;
   const ahead = psnDistance(packet.psn, rqPsn);
-  if (ahead < 0) to.duplicateRequests += 1;
-  else if (ahead > 0) to.earlyRequests += 1;
+  if (ahead < 0) to.duplicateRequests += packet.span;
+  else if (ahead > 0) to.earlyRequests += packet.span;
 }
 
 /** Counts the failure of a queue pair of the port. */
@@ -61,7 +61,7 @@ export function countPacket(
   from: RoceCounters | undefined,
   to: RoceCounters | undefined,
 ): void {
-  if (to !== undefined) to.receivedPackets += 1;
+  if (to !== undefined) to.receivedPackets += packet.span;
   if ((opcodeTraits(packet.opcode) & Trait.aeth) === 0) return;
   const kind = syndromeKind(packet.syndrome);
   if (kind === SyndromeKind.rnrNak) {
@@ -109,6 +109,27 @@ export function hwCounters(
     send_err: counters.undeliverable,
     send_rnr_err: counters.sentRnr,
     sent_pkts: counters.sentPackets,
+  };
+}
+
+/** InfiniBand counts data in units of four bytes. */
+const DATA_UNIT_BYTES = 4;
+
+/** The counters of `counters` of an adapter. The data are payload; queued packets do not wait. */
+export function portCounters(
+  counters: Readonly<RoceCounters>,
+  nic: Readonly<Pick<NicCounters, 'gatheredBytes' | 'placedBytes'>>,
+): Readonly<Record<string, number>> {
+  return {
+    link_downed: counters.linkDowned,
+    port_rcv_data: Math.floor(nic.placedBytes / DATA_UNIT_BYTES),
+    port_rcv_errors: counters.icrcErrors + counters.malformed,
+    port_rcv_packets: counters.receivedPackets,
+    port_xmit_data: Math.floor(nic.gatheredBytes / DATA_UNIT_BYTES),
+    port_xmit_discards: counters.undeliverable,
+    port_xmit_packets: counters.sentPackets,
+    port_xmit_wait: 0,
+    symbol_error: 0,
   };
 }
 

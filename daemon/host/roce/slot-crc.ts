@@ -5,13 +5,17 @@ import { fastestCrc32 } from './crc32-engine.ts';
 
 /** Up to this many bytes the table is faster than a native call. V8 inlines only a constant of this file. */
 const TABLE_MAX_BYTES = 128;
+/** Chosen with the first buffer. */
+let fastest: Crc32 | undefined;
 
 export class SlotCrc {
   readonly #bytes: Uint8Array;
   readonly #views: SlotViews;
-  readonly #crc32: Crc32 = fastestCrc32();
+  readonly #crc32: Crc32;
 
   constructor(bytes: Uint8Array, slots: number) {
+    fastest ??= fastestCrc32();
+    this.#crc32 = fastest;
     this.#bytes = bytes;
     this.#views = new SlotViews(bytes, slots);
   }

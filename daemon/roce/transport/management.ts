@@ -29,6 +29,7 @@ interface Waiting {
 export class ManagementWire implements PacketWire {
   readonly midSend = false;
   readonly timeouts = 0;
+  readonly polledSpan = 1;
   badQkeys = 0;
   readonly rqPsn = 0;
   destination: OutboundMessage['address'] = undefined;

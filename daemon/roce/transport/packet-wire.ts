@@ -41,9 +41,12 @@ export interface PacketWire extends ProgramWire {
   /**
    * Writes the next packet, from base header to padding, at `start`, which must have room for
    * `PACKET_BYTES_MAX`. Returns its length, or 0 if there is none now. The payload may be missing until
-   * `endPolling`.
+   * `endPolling`. `wholeBytes`: within a host, a packet may stand for several with this much payload in
+   * all; then there is room for as much and `HEADERS_BYTES_MAX`, and `polledSpan` says for how many.
    */
-  pollPacket(target: Uint8Array, start: number, now: Micros): number;
+  pollPacket(target: Uint8Array, start: number, now: Micros, wholeBytes?: number): number;
+  /** `Packet.span` of the packet polled last. */
+  readonly polledSpan: number;
   /**
    * Completes the payload of all packets polled since the last call. False if some of it is gone: the host
    * then drops all these packets.
@@ -61,5 +64,7 @@ export interface PacketWire extends ProgramWire {
   readonly badQkeys?: number;
 }
 
-/** Length of the longest packet: 4096 bytes of payload, 60 of headers. */
-export const PACKET_BYTES_MAX = 4096 + 64;
+/** More than the headers and padding of any packet: the longest have 60 bytes. */
+export const HEADERS_BYTES_MAX = 64;
+/** Length of the longest packet of a network. */
+export const PACKET_BYTES_MAX = 4096 + HEADERS_BYTES_MAX;

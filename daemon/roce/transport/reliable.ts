@@ -24,6 +24,7 @@ export class ReliableWire implements PacketWire {
   /** Only datagrams have their own destinations. */
   readonly destination = undefined;
   readonly midSend = false;
+  polledSpan = 1;
   readonly #outcome = new Outcome();
   readonly #requester: Requester;
   readonly #responder: Responder;
@@ -128,13 +129,27 @@ export class ReliableWire implements PacketWire {
   // Output
 
   /** Alternates between requests and answers, so that neither starves. */
-  pollPacket(target: Uint8Array, start: number, now: Micros): number {
+  pollPacket(target: Uint8Array, start: number, now: Micros, wholeBytes = 0): number {
     const answersFirst = this.#answersFirst;
     this.#answersFirst = !answersFirst;
-    if (answersFirst) {
-      return this.#responder.poll(target, start) || this.#requester.poll(target, start, now);
-    }
-    return this.#requester.poll(target, start, now) || this.#responder.poll(target, start);
+    return (
+      this.#pollEnd(answersFirst, target, start, now, wholeBytes) ||
+      this.#pollEnd(!answersFirst, target, start, now, wholeBytes)
+    );
+  }
+
+  #pollEnd(
+    answers: boolean,
+    target: Uint8Array,
+    start: number,
+    now: Micros,
+    wholeBytes: number,
+  ): number {
+    const bytes = answers
+      ? this.#responder.poll(target, start, wholeBytes)
+      : this.#requester.poll(target, start, now, wholeBytes);
+    if (bytes > 0) this.polledSpan = (answers ? this.#responder : this.#requester).polledSpan;
+    return bytes;
   }
 
   endPolling(): boolean {

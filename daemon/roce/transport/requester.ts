@@ -35,7 +35,7 @@ import { addressAddHi, addressAddLo } from './address.ts';
 import type { Outcome } from './outcome.ts';
 import { type OutgoingMessage, OutgoingMessages } from './outgoing-messages.ts';
 import { Pacing } from './pacing.ts';
-import { describeSegment, isSegmented, writeSegment } from './segment.ts';
+import { describeSegment, isSegmented, spanOf, writeSegment } from './segment.ts';
 
 /** Unacknowledged messages; a power of two. More would only fill memory with WQEs. */
 const MESSAGES_MAX = 128;
@@ -114,6 +114,8 @@ export class Requester {
   readonly #timers = new Deadlines(Timer);
   /** Sending waits for payload to be fetched. */
   #waits = false;
+  /** Payload has been fetched. */
+  #fetches = false;
 
   /** `windowPackets`: how many packets may be unacknowledged. */
   constructor(user: DeferringUser, outcome: Outcome, windowPackets: number) {
@@ -126,6 +128,10 @@ export class Requester {
 
   get sqPsn(): number {
     return this.#open ? this.#sendPsn : this.#nextPsn;
+  }
+
+  get polledSpan(): number {
+    return this.#packet.span;
   }
 
   nextDeadline(): Micros {
@@ -215,12 +221,13 @@ export class Requester {
   // Output
 
   /** Writes the next request packet at `start`. Returns its length, or 0 if there is none now. */
-  poll(target: Uint8Array, start: number, now: Micros): number {
+  poll(target: Uint8Array, start: number, now: Micros, wholeBytes: number): number {
     if (!this.#open || this.#outcome.stopped || this.#waits) return 0;
     if (this.#timers.isSet(Timer.rnr)) return 0;
     if (this.#sendPsn === this.#nextPsn && !this.#take()) return 0;
     const message = this.#messages.at(this.#cursor);
-    if (isSegmented(message.kind)) return this.#sendSegment(message, target, start, now);
+    if (isSegmented(message.kind))
+      return this.#sendSegment(message, target, start, now, wholeBytes);
     return message.kind === OutboundKind.readRequest
       ? this.#sendRead(message, target, start, now)
       : this.#sendAtomic(message, target, start, now);
@@ -255,27 +262,43 @@ export class Requester {
     return this.#pacing === undefined ? this.#window : this.#pacing.limit;
   }
 
-  #sendSegment(message: OutgoingMessage, target: Uint8Array, start: number, now: Micros): number {
-    if (this.#ahead >= this.#limit) return 0;
+  #sendSegment(
+    message: OutgoingMessage,
+    target: Uint8Array,
+    start: number,
+    now: Micros,
+    wholeBytes: number,
+  ): number {
+    const room = this.#limit - this.#ahead;
+    if (room <= 0) return 0;
     const packet = this.#packet;
     const index = psnDistance(this.#sendPsn, message.firstPsn);
     const offset = index * this.#mtu;
-    describeSegment(packet, message, offset, this.#mtu, Service.rc);
+    const span = spanOf(
+      Math.min(message.packets - index, room),
+      wholeBytes,
+      this.#mtu,
+      this.#fetches,
+    );
+    describeSegment(packet, message, offset, span * this.#mtu, Service.rc);
     const size = packet.payloadLength;
     if (size > 0 && !this.#user.prepareGather(message.slot, offset, size)) {
       this.#waits = true;
+      this.#fetches = true;
       return 0;
     }
     packet.psn = this.#sendPsn;
+    packet.span = span;
     // Often enough for acknowledgments to arrive before a full window is used up.
     const interval = Math.max(this.#limit >> 2, 1);
-    packet.ackRequest = index === message.packets - 1 || index % interval === interval - 1;
+    const next = index + span;
+    packet.ackRequest = next === message.packets || next % interval < span;
     const bytes = writeSegment(this.#user, packet, message.slot, offset, target, start);
     if (bytes < 0) {
       this.#failLocally('local memory of a work request is gone');
       return 0;
     }
-    this.#sent(1, message, now);
+    this.#sent(span, message, now);
     return bytes;
   }
 
@@ -326,6 +349,7 @@ export class Requester {
     const packet = this.#packet;
     packet.solicited = false;
     packet.payloadLength = 0;
+    packet.span = 1;
     packet.psn = this.#sendPsn;
     packet.ackRequest = true;
     writeHeaders(target, start, packet);
@@ -385,12 +409,15 @@ export class Requester {
 
   #place(message: OutgoingMessage, packet: Readonly<Packet>, bytes: Uint8Array, now: Micros): void {
     const user = this.#user;
-    const { psn, payloadStart, payloadLength } = packet;
+    const { psn, payloadStart, payloadLength, span } = packet;
     const index = psnDistance(psn, message.firstPsn);
     const offset = index * this.#mtu;
-    const expected = Math.min(this.#mtu, message.lengthBytes - offset);
+    const expected = Math.min(span * this.#mtu, message.lengthBytes - offset);
     const asked = message.kind === OutboundKind.readRequest && payloadLength === expected;
-    if (!asked || !this.#fitsPlace(packet, index, psn === message.lastPsn)) {
+    // A whole packet of a smaller path MTU may have the length, but has too many PSNs.
+    const end = index + span;
+    const last = end === message.packets;
+    if (!asked || end > message.packets || !this.#fitsPlace(packet, index, last)) {
       this.#fail(MessageFailure.badResponse);
       return;
     }
@@ -401,8 +428,8 @@ export class Requester {
         return;
       }
     }
-    if (psn !== message.lastPsn) {
-      this.#advance(addPsn(psn, 1), now);
+    if (!last) {
+      this.#advance(addPsn(psn, span), now);
       return;
     }
     user.readCompleted();
@@ -413,11 +440,12 @@ export class Requester {
    * True if the opcode (first, middle, last or only) fits the place in the response. Parts end at
    * fixed places; a part that was requested again may begin anywhere in it.
    */
-  #fitsPlace({ opcode }: Readonly<Packet>, index: number, last: boolean): boolean {
+  #fitsPlace({ opcode, span }: Readonly<Packet>, index: number, last: boolean): boolean {
     const traits = opcodeTraits(opcode);
     const place = index % this.#window;
-    const ends = last || place === this.#window - 1;
-    if (((traits & Trait.ends) !== 0) !== ends) return false;
+    const end = place + span;
+    const ends = last || end === this.#window;
+    if (end > this.#window || ((traits & Trait.ends) !== 0) !== ends) return false;
     return place > 0 || (traits & Trait.starts) !== 0;
   }
 

@@ -32,7 +32,7 @@ import { addressAddHi, addressAddLo } from './address.ts';
 import type { Outcome } from './outcome.ts';
 import { packetsOf } from './outgoing-messages.ts';
 import { Replies, type Reply } from './replies.ts';
-import { padPayload } from './segment.ts';
+import { fitsSpan, padPayload, spanOf } from './segment.ts';
 
 /** The longest message (IBTA 9.7.1). */
 const MESSAGE_BYTES_MAX = 2 ** 31;
@@ -98,6 +98,8 @@ export class Responder {
   #failure: WireFailure | undefined = undefined;
   /** Sending waits for the source memory of a Read to be fetched. */
   #waits = false;
+  /** Source memory has been fetched. */
+  #fetches = false;
   // Polled since the last gathering; taken back if some of its memory is gone.
   /** Replies that were polled, and how many packets of each were sent before. */
   readonly #polled: Reply[] = [];
@@ -114,6 +116,10 @@ export class Responder {
 
   get rqPsn(): number {
     return this.#expectedPsn;
+  }
+
+  get polledSpan(): number {
+    return this.#packet.span;
   }
 
   // Commands
@@ -165,6 +171,7 @@ export class Responder {
     if (!this.#ready || this.#failure !== undefined) return;
     const ahead = psnDistance(packet.psn, this.#expectedPsn);
     if (ahead > 0) this.#handleGap();
+    else if (ahead < 0 && -ahead < packet.span) this.#askForRest();
     else if (ahead < 0) this.#handleRepeated(packet, -ahead);
     else this.#handleExpected(packet, bytes);
   }
@@ -183,6 +190,12 @@ export class Responder {
   // IBTA 9.7.5.1.1: one NAK per gap.
   #handleGap(): void {
     if (this.#refusing) return;
+    this.#refusing = true;
+    this.#nak = nakSyndrome(NakCode.psnSequence);
+  }
+
+  /** Answers a packet of which the first PSNs are old: the peer repeats it from the expected one. */
+  #askForRest(): void {
     this.#refusing = true;
     this.#nak = nakSyndrome(NakCode.psnSequence);
   }
@@ -208,9 +221,9 @@ export class Responder {
   /**
    * True if the payload length is legal at this place (IBTA 9.7.4.1.5): only an "only" packet may have none.
    */
-  #fits({ payloadLength }: Readonly<Packet>, ends: boolean): boolean {
-    if (!ends) return payloadLength === this.#mtu;
-    return payloadLength <= this.#mtu && (payloadLength > 0 || this.#open === Open.none);
+  #fits(packet: Readonly<Packet>, ends: boolean): boolean {
+    if (!fitsSpan(packet, this.#mtu, ends)) return false;
+    return packet.payloadLength > 0 || this.#open === Open.none;
   }
 
   #handleSend(packet: Readonly<Packet>, bytes: Uint8Array, traits: number): void {
@@ -236,7 +249,7 @@ export class Responder {
       this.#received += payloadLength;
     }
     if (!ends) {
-      this.#accept(packet, 1);
+      this.#accept(packet, packet.span);
       return;
     }
     const inbound = this.#inbound;
@@ -265,7 +278,7 @@ export class Responder {
     if (first) this.#openWrite(packet);
     if (payloadLength > 0 && !this.#placeWrite(packet, bytes)) return;
     if (!ends) {
-      this.#accept(packet, 1);
+      this.#accept(packet, packet.span);
       return;
     }
     user.writeCompleted();
@@ -454,7 +467,7 @@ export class Responder {
   #finish(packet: Readonly<Packet>): void {
     this.#open = Open.none;
     this.#msn = addPsn(this.#msn, 1);
-    this.#accept(packet, 1);
+    this.#accept(packet, packet.span);
   }
 
   /** Allows acknowledging everything executed so far, unless some of it is still being placed. */
@@ -513,13 +526,13 @@ export class Responder {
   }
 
   /** Writes the next answer at `start`. Returns its length, or 0 if there is none now. */
-  poll(target: Uint8Array, start: number): number {
+  poll(target: Uint8Array, start: number, wholeBytes: number): number {
     if (this.#settledPsn !== this.#expectedPsn) return 0;
     const reply = this.#replies.head;
     if (reply !== undefined) {
       if (this.#waits) return 0;
       if (reply.atomic) return this.#sendResult(reply, target, start);
-      const bytes = this.#sendData(reply, target, start);
+      const bytes = this.#sendData(reply, target, start, wholeBytes);
       if (bytes >= 0) return bytes;
     }
     const bytes = this.#sendAcknowledgement(target, start);
@@ -548,6 +561,7 @@ export class Responder {
     packet.syndrome = syndrome;
     packet.msn = this.#msn;
     packet.payloadLength = 0;
+    packet.span = 1;
     writeHeaders(target, start, packet);
     return packetBytes(packet);
   }
@@ -561,6 +575,7 @@ export class Responder {
     packet.originalHi = reply.originalHi;
     packet.originalLo = reply.originalLo;
     packet.payloadLength = 0;
+    packet.span = 1;
     writeHeaders(target, start, packet);
     this.#notePolled(reply);
     this.#replies.shift();
@@ -571,23 +586,26 @@ export class Responder {
    * Writes the next data packet of a Read. Returns -1 if its memory is gone and the request is
    * refused.
    */
-  #sendData(reply: Reply, target: Uint8Array, start: number): number {
+  #sendData(reply: Reply, target: Uint8Array, start: number, wholeBytes: number): number {
     const user = this.#user;
     const { stag, packets, sent } = reply;
     const offset = sent * this.#mtu;
-    const size = Math.min(this.#mtu, reply.lengthBytes - offset);
+    const span = spanOf(packets - sent, wholeBytes, this.#mtu, this.#fetches);
+    const size = Math.min(span * this.#mtu, reply.lengthBytes - offset);
     const hi = addressAddHi(reply.toHi, reply.toLo, offset);
     const lo = addressAddLo(reply.toLo, offset);
     if (size > 0 && !user.prepareReadSource(stag, hi, lo, size)) {
       this.#waits = true;
+      this.#fetches = true;
       return 0;
     }
     const packet = this.#packet;
-    packet.opcode = Service.rc | responseOperation(sent, packets);
+    packet.opcode = Service.rc | responseOperation(sent, span, packets);
     packet.psn = addPsn(reply.firstPsn, sent);
     packet.syndrome = ACK_WITHOUT_CREDITS;
     packet.msn = reply.msn;
     packet.payloadLength = size;
+    packet.span = span;
     const at = writeHeaders(target, start, packet);
     if (size > 0) {
       const refusal = this.#direct
@@ -598,7 +616,7 @@ export class Responder {
     }
     padPayload(target, at + size, size);
     this.#notePolled(reply);
-    reply.sent += 1;
+    reply.sent += span;
     if (reply.sent === packets) this.#replies.shift();
     return packetBytes(packet);
   }
@@ -614,10 +632,9 @@ export class Responder {
   }
 }
 
-function responseOperation(index: number, packets: number): PacketOperation {
-  if (packets === 1) return PacketOperation.readResponseOnly;
-  if (index === 0) return PacketOperation.readResponseFirst;
-  return index === packets - 1
-    ? PacketOperation.readResponseLast
-    : PacketOperation.readResponseMiddle;
+function responseOperation(index: number, span: number, packets: number): PacketOperation {
+  const last = index + span === packets;
+  if (index > 0)
+    return last ? PacketOperation.readResponseLast : PacketOperation.readResponseMiddle;
+  return last ? PacketOperation.readResponseOnly : PacketOperation.readResponseFirst;
 }

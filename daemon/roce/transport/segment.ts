@@ -52,23 +52,51 @@ export function isSegmented(kind: OutboundKind): boolean {
 }
 
 /**
- * Fills in `packet` for the payload at `offset` of a Send or Write: everything except destination, PSN and
- * the ACK request bit. A message without payload has one packet.
+ * Payload of a packet that stands for several, where memory is fetched before it is read: hundreds of queue
+ * pairs share the room for fetched bytes, and ranges that do not fit are fetched again and again.
+ */
+const FETCHED_BYTES_MAX = 16_384;
+
+/**
+ * The span of the next packet of a message with `left` packets to send. `wholeBytes`: see
+ * `PacketWire.pollPacket`. `fetches`: its memory has to be fetched.
+ */
+export function spanOf(left: number, wholeBytes: number, mtu: number, fetches: boolean): number {
+  const bytes = fetches ? Math.min(wholeBytes, FETCHED_BYTES_MAX) : wholeBytes;
+  return bytes <= mtu ? 1 : Math.min(left, Math.floor(bytes / mtu));
+}
+
+/**
+ * True if the payload has a length that `span` packets have: all but the last are one path MTU long, and this
+ * one, too, unless it ends its message.
+ */
+export function fitsSpan(
+  { payloadLength, span }: Readonly<Packet>,
+  mtu: number,
+  ends: boolean,
+): boolean {
+  if (!ends) return payloadLength === span * mtu;
+  return payloadLength <= span * mtu && (span === 1 || payloadLength > (span - 1) * mtu);
+}
+
+/**
+ * Fills in `packet` for the payload at `offset` of a Send or Write, at most `sizeMax` bytes: everything except
+ * destination, PSN, span and the ACK request bit. A message without payload has one packet.
  */
 export function describeSegment(
   packet: Packet,
   message: OutgoingMessage,
   offset: number,
-  mtu: number,
+  sizeMax: number,
   service: Service,
 ): void {
   const left = message.lengthBytes - offset;
-  const last = left <= mtu;
+  const last = left <= sizeMax;
   const position = offset === 0 ? (last ? 3 : 0) : last ? 2 : 1;
   const operations = OPERATIONS[message.kind];
   packet.opcode = service | (operations === undefined ? 0 : operations[position]);
   packet.solicited = last && message.solicited;
-  packet.payloadLength = last ? left : mtu;
+  packet.payloadLength = last ? left : sizeMax;
   packet.vaHi = message.remoteToHi;
   packet.vaLo = message.remoteToLo;
   packet.rkey = message.remoteStag;

@@ -36,6 +36,10 @@ export abstract class UnacknowledgedWire {
     this.user = user;
   }
 
+  get polledSpan(): number {
+    return this.packet.span;
+  }
+
   get sendable(): boolean {
     return this.maySend && !this.outcome.stopped;
   }

@@ -12,8 +12,9 @@ import type { Packet } from '../wire/packet.ts';
 import { pathMtuBytes } from '../wire/path-mtu.ts';
 import { addPsn } from '../wire/psn.ts';
 import { addressAddHi, addressAddLo } from './address.ts';
+import { packetsOf } from './outgoing-messages.ts';
 import type { PacketWire } from './packet-wire.ts';
-import { describeSegment, isSegmented, writeSegment } from './segment.ts';
+import { describeSegment, fitsSpan, isSegmented, spanOf, writeSegment } from './segment.ts';
 import { UnacknowledgedWire } from './unacknowledged.ts';
 
 /** Kind of the message being received. */
@@ -26,6 +27,8 @@ export class UnreliableWire extends UnacknowledgedWire implements PacketWire {
   // Output
   #sending = false;
   #offset = 0;
+  /** Payload has been fetched. */
+  #fetches = false;
   // Input
   rqPsn = 0;
   #open: Open = Open.none;
@@ -66,24 +69,28 @@ export class UnreliableWire extends UnacknowledgedWire implements PacketWire {
 
   // Output
 
-  pollPacket(target: Uint8Array, start: number): number {
+  pollPacket(target: Uint8Array, start: number, _now: Micros, wholeBytes = 0): number {
     if (!this.sendable || this.waits || (!this.#sending && !this.#take())) return 0;
     const outgoing = this.outgoing;
     const packet = this.packet;
     const offset = this.#offset;
-    describeSegment(packet, outgoing, offset, this.#mtu, Service.uc);
+    const left = packetsOf(outgoing.lengthBytes - offset, this.#mtu);
+    const span = spanOf(left, wholeBytes, this.#mtu, this.#fetches);
+    describeSegment(packet, outgoing, offset, span * this.#mtu, Service.uc);
     const size = packet.payloadLength;
     if (size > 0 && !this.user.prepareGather(outgoing.slot, offset, size)) {
       this.waits = true;
+      this.#fetches = true;
       return 0;
     }
     packet.psn = this.sqPsn;
+    packet.span = span;
     const bytes = writeSegment(this.user, packet, outgoing.slot, offset, target, start);
     if (bytes < 0) {
       this.failHere('local memory of a work request is gone');
       return 0;
     }
-    this.sqPsn = addPsn(this.sqPsn, 1);
+    this.sqPsn = addPsn(this.sqPsn, span);
     this.#offset = offset + size;
     if (this.#offset === outgoing.lengthBytes) {
       this.#sending = false;
@@ -108,19 +115,19 @@ export class UnreliableWire extends UnacknowledgedWire implements PacketWire {
   // Input
 
   handlePacket(packet: Readonly<Packet>, bytes: Uint8Array): void {
-    const { opcode, psn } = packet;
+    const { opcode, psn, span } = packet;
     if (!this.ready || this.outcome.stopped || serviceOf(opcode) !== Service.uc) return;
     const traits = opcodeTraits(opcode);
     const kind = (traits & Trait.send) !== 0 ? Open.send : Open.write;
     if ((traits & Trait.starts) !== 0) {
       this.#open = Open.none;
-      this.rqPsn = addPsn(psn, 1);
+      this.rqPsn = addPsn(psn, span);
       if (!this.#begin(kind, packet)) return;
     } else {
       // IBTA 9.8.2.2.3: a gap loses the message, up to the start of the next one.
       if (psn !== this.rqPsn || kind !== this.#open) this.#open = Open.none;
       if (this.#open === Open.none) return;
-      this.rqPsn = addPsn(psn, 1);
+      this.rqPsn = addPsn(psn, span);
     }
     if (!this.#place(packet, bytes, (traits & Trait.ends) !== 0)) this.#open = Open.none;
     else if ((traits & Trait.ends) !== 0) this.#end(packet, traits);
@@ -159,7 +166,7 @@ export class UnreliableWire extends UnacknowledgedWire implements PacketWire {
   /** False if the message is dropped. */
   #place(packet: Readonly<Packet>, bytes: Uint8Array, ends: boolean): boolean {
     const { payloadStart, payloadLength } = packet;
-    if (ends ? payloadLength > this.#mtu : payloadLength !== this.#mtu) return false;
+    if (!fitsSpan(packet, this.#mtu, ends)) return false;
     const user = this.user;
     const received = this.#received;
     this.#received = received + payloadLength;

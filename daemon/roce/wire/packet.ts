@@ -86,6 +86,11 @@ export class Packet {
   payloadStart = 0;
   /** Bytes of payload, without padding. */
   payloadLength = 0;
+  /**
+   * How many packets of the network, and PSNs, this one stands for: more than 1 only within a host,
+   * where a message may stay whole. All but the last of them are one path MTU long.
+   */
+  span = 1;
 }
 
 /** Why `parsePacket` rejected a packet. The receiver drops and counts it. */
@@ -134,12 +139,14 @@ export function mayBeAnswered(refusal: PacketRefusal, opcode: number): boolean {
 /**
  * Parses the packet of `length` bytes at `start`, from base header to end of padding, into `packet`. The
  * contents of `packet` are undefined after a rejection, unless `mayBeAnswered`. Reserved bits are ignored.
+ * `span`: see `Packet.span`.
  */
 export function parsePacket(
   bytes: Uint8Array,
   start: number,
   length: number,
   packet: Packet,
+  span = 1,
 ): PacketRefusal {
   if (length < BTH_BYTES || start < 0 || start + length > bytes.length) {
     return PacketRefusal.truncated;
@@ -154,24 +161,30 @@ export function parsePacket(
   const padBytes = (flags & BthFlag.padMask) >> BthFlag.padShift;
   const payloadLength = length - headers - padBytes;
   if ((length & 3) !== 0 || payloadLength < 0) return PacketRefusal.padding;
-  const refusal = checkPayload(traits, payloadLength, padBytes);
+  const refusal = checkPayload(traits, payloadLength, padBytes, span);
   if (!mayBeAnswered(refusal, opcode)) return refusal;
   readBase(bytes, start, packet);
   readExtended(bytes, start + BTH_BYTES, traits, packet);
   packet.payloadStart = start + headers;
   packet.payloadLength = payloadLength;
+  packet.span = span;
   if ((traits & Trait.aeth) !== 0 && !isSyndrome(packet.syndrome)) return PacketRefusal.syndrome;
   return refusal;
 }
 
 /** Checks the payload length against the bounds of any path (IBTA 9.6.1.5, 9.8.2.2.5). */
-function checkPayload(traits: number, payloadLength: number, padBytes: number): PacketRefusal {
+function checkPayload(
+  traits: number,
+  payloadLength: number,
+  padBytes: number,
+  span: number,
+): PacketRefusal {
   if ((traits & Trait.payload) === 0) {
     return payloadLength + padBytes === 0 ? PacketRefusal.none : PacketRefusal.payloadForbidden;
   }
-  if (payloadLength > PATH_MTU_MAX_BYTES) return PacketRefusal.payloadTooLong;
+  if (payloadLength > span * PATH_MTU_MAX_BYTES) return PacketRefusal.payloadTooLong;
   if ((traits & Trait.ends) === 0) {
-    return isPathMtu(payloadLength) ? PacketRefusal.none : PacketRefusal.payloadNotPathMtu;
+    return isPathMtu(payloadLength / span) ? PacketRefusal.none : PacketRefusal.payloadNotPathMtu;
   }
   if (payloadLength === 0 && (traits & Trait.starts) === 0) return PacketRefusal.payloadMissing;
   return PacketRefusal.none;

@@ -117,11 +117,11 @@ describe('over RoCE', () => {
     client.qp.postSend(send([client.mr.sge(0, 8192)], 4));
     const sent = await failed(client);
     expect(sent.status).toBe(WCStatus.remOpErr);
-    expect(sent.reason).toContain('there: message of 5120 bytes or more, receive buffer of 4096');
+    expect(sent.reason).toContain('there: message of 8192 bytes or more, receive buffer of 4096');
     const received = await failed(server);
     expect(received.status).toBe(WCStatus.locLenErr);
     expect(received.reason).toBe(
-      'local length error: message of 5120 bytes or more, receive buffer of 4096',
+      'local length error: message of 8192 bytes or more, receive buffer of 4096',
     );
   });
 

@@ -29,6 +29,7 @@ class ScriptedDatagrams implements PacketWire {
   readonly sendable = true;
   readonly midSend = false;
   readonly timeouts = 0;
+  readonly polledSpan = 1;
   readonly sqPsn = 0;
   readonly rqPsn = 0;
 
@@ -147,7 +148,7 @@ describe('datagrams', () => {
     expect(copies()).toBeLessThan(4 * members.length);
   });
 
-  it('are lost without a receiver: unknown number, unknown address, another kind of queue pair', () => {
+  it('are lost without a receiver: number, address, kind of queue pair, empty group', () => {
     const world = new World();
     const sender = world.end(world.here);
     const connected = world.end(world.there, QPType.rc);
@@ -156,7 +157,8 @@ describe('datagrams', () => {
     world.send(sender, { ...PEER, dgid: mappedGid(10, 9, 9, 9) }, 1);
     world.send(sender, { ...there, sgidIndex: 5 }, connected.qp.qpn);
     world.send(sender, there, connected.qp.qpn);
-    expect(world.here.counters).toMatchObject({ sentPackets: 4, undeliverable: 4 });
+    world.send(sender, { ...PEER, dgid: GROUP }, GROUP_QPN);
+    expect(world.here.counters).toMatchObject({ sentPackets: 5, undeliverable: 5 });
     expect(connected.wire.received).toEqual([]);
   });
 
@@ -263,5 +265,28 @@ describe('datagrams of real queue pairs', () => {
     for (const { completions } of [b, c]) {
       expect(completions.poll()).toMatchObject({ wrId: 4, byteLen: 60, sourceQpn: a.qp.qpn });
     }
+  });
+
+  it('to a group count once at each port that receives it if their ICRC is wrong [ROCE-ICRC-03]', () => {
+    const world = new RoceWorld(3);
+    const [a, b, c] = [endOf(world, 0), endOf(world, 1), endOf(world, 1)];
+    for (const { qp } of [b, c]) world.host.multicastGroups.attach(qp, GROUP, world);
+    world.host.faults.add({ kind: 'corrupt-icrc' }, undefined);
+    const errors = (): unknown => {
+      return [0, 1, 2].map((index) => world.device(index).rocePort?.counters.icrcErrors);
+    };
+    const send = (dgid: Uint8Array): void => {
+      const handle = a.nic.createAH(a.pd, { ...PEER, dgid });
+      const fields = { 24: GROUP_QPN, 28: QKEY, 36: handle.number };
+      a.sends.send(1, SEND, SIGNALED, [a.piece(20)], fields);
+      world.host.doorbell(a.qp);
+      world.run();
+    };
+    send(GROUP);
+    expect(errors()).toEqual([0, 1, 0]);
+    // A group without members.
+    send(mappedGid(239, 1, 1, 2));
+    expect(errors()).toEqual([0, 1, 0]);
+    expect(world.device(0).rocePort?.counters).toMatchObject({ sentPackets: 2, undeliverable: 1 });
   });
 });

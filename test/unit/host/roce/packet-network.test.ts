@@ -9,11 +9,14 @@ import { type RoceEnd, RoceWorld } from '#test/support/roce-host';
 
 const { success } = CQEStatus;
 
-/** Slow memory: writes are pending until `catchUp`. */
+/** Slow memory: writes are pending until `catchUp`, and more than 96 KiB of them congest it. */
 class SlowBacking implements MemoryBacking {
   readonly tier = 'shared';
   readonly view = undefined;
   pendingWrites = 0;
+  /** Lengths of all writes. */
+  readonly lengths: number[] = [];
+  #pendingBytes = 0;
   onReady: (() => void) | undefined = undefined;
   readonly #memory: ViewBacking;
 
@@ -21,7 +24,7 @@ class SlowBacking implements MemoryBacking {
     this.#memory = new ViewBacking(bytes);
   }
   get congested(): boolean {
-    return this.pendingWrites >= 8;
+    return this.#pendingBytes > 98_304;
   }
   prepareRead(): boolean {
     return true;
@@ -31,10 +34,13 @@ class SlowBacking implements MemoryBacking {
   }
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean {
     this.pendingWrites += 1;
+    this.#pendingBytes += length;
+    this.lengths.push(length);
     return this.#memory.write(offset, bytes, start, length);
   }
   catchUp(): void {
     this.pendingWrites = 0;
+    this.#pendingBytes = 0;
     this.onReady?.();
   }
 }
@@ -309,7 +315,7 @@ describe('packets between two devices of a host', () => {
     a.connect(b);
     b.connect(a);
     // The packets of one turn, before the network checks the memory again.
-    const burst = 26;
+    const burst = 32;
     const length = 4 * burst * 4096;
     const expected = fill(a, length);
     a.write(1, 0, length, b);
@@ -329,6 +335,30 @@ describe('packets between two devices of a host', () => {
     expectOutcome(a.completions, [1, success]);
     expect(Buffer.compare(b.memory.subarray(0, length), expected)).toBe(0);
     expect(counters).toMatchObject({ undeliverable: 0, sentPackets: 4 * burst });
+  });
+
+  it('stand for several of a network, which are counted', () => {
+    let memory: SlowBacking | undefined;
+    const a = world.end(0);
+    const b = world.end(1, QPType.rc, (bytes) => {
+      memory = new SlowBacking(bytes);
+      return memory;
+    });
+    a.connect(b);
+    b.connect(a);
+    const length = 65_536 + 100;
+    const expected = fill(a, length);
+    a.write(1, 0, length, b);
+    a.ring();
+    world.run();
+    memory?.catchUp();
+    world.host.drain();
+    world.run();
+    expectOutcome(a.completions, [1, success]);
+    expect(memory?.lengths).toEqual([65_536, 100]);
+    expect(Buffer.compare(b.memory.subarray(0, length), expected)).toBe(0);
+    expect(world.device(0).rocePort?.counters.sentPackets).toBe(17);
+    expect(world.device(1).rocePort?.counters.receivedPackets).toBe(17);
   });
 
   it('fail a queue pair whose receive finds its completion queue full, without a reply to its peer [IBV-CQ-02]', () => {
