@@ -302,7 +302,8 @@ export class Nic {
 
   /**
    * Flushes receives posted to QPs in error: programs drain them that way, and no doorbell announces
-   * them. The host calls it from a slow timer while such QPs exist. Returns their number.
+   * them. The host calls it from a slow timer while such QPs exist. Returns the number of those that had
+   * work.
    */
   flushErrored(now: Micros): number {
     const { flushing } = this.#host;
@@ -312,7 +313,12 @@ export class Nic {
       if (posted) loaded += 1;
       qp.flushPosted(now, posted && loaded > LOADED_QPS_MAX);
     }
-    return flushing.size;
+    return loaded;
+  }
+
+  /** Number of QPs in error. */
+  get erroredQPs(): number {
+    return this.#host.flushing.size;
   }
 
   /**

@@ -101,7 +101,9 @@ export const RESET_PATH: QPPath = {
 };
 
 /** Attributes that a queue pair stores. */
-const CHANGEABLE = [...QP_NUMBERS, 'ahAttr', 'pathMigState'] as const;
+const CHANGEABLE = ([...QP_NUMBERS, 'ahAttr', 'pathMigState'] as const).map((name) => {
+  return { name, bit: QPAttribute[name] };
+});
 
 /**
  * The attributes after `change`, whose mask has been checked. EINVAL for a value out of range;
@@ -110,11 +112,11 @@ const CHANGEABLE = [...QP_NUMBERS, 'ahAttr', 'pathMigState'] as const;
 export function changedPath(path: QPPath, change: QPModification, port: PortAddresses): QPPath {
   const { mask } = change;
   const next = { ...path };
-  for (const name of CHANGEABLE) {
+  for (const { name, bit } of CHANGEABLE) {
+    if ((mask & bit) === 0) continue;
     const value = change[name];
-    if ((mask & QPAttribute[name]) === 0) continue;
     if (value === undefined) refuse(`the mask names ${name}, but the modification lacks it`);
-    Object.assign(next, { [name]: value });
+    (next as Record<string, unknown>)[name] = value;
   }
   if ((mask & QPAttribute.portNum) !== 0) checkPort(next.portNum, 'portNum');
   if ((mask & QPAttribute.ahAttr) !== 0) {
@@ -182,11 +184,8 @@ export function checkAddressVector(
 
 /** True for a GID that holds an IPv4 address. */
 function isMappedIPv4(gid: Uint8Array): boolean {
-  return (
-    gid.subarray(0, MAPPED_AT).every((byte) => byte === 0) &&
-    gid[MAPPED_AT] === 0xff &&
-    gid[MAPPED_AT + 1] === 0xff
-  );
+  for (let at = 0; at < MAPPED_AT; at += 1) if (gid[at] !== 0) return false;
+  return gid[MAPPED_AT] === 0xff && gid[MAPPED_AT + 1] === 0xff;
 }
 
 /** True for a GID of a multicast group. */

@@ -43,8 +43,9 @@ export function deviceModification(
   if (attributes.curState !== undefined) set('curState', attributes.curState);
   for (const name of QP_NUMBERS) {
     const value = attributes[name];
+    if (value === undefined) continue;
     const { min, max } = QP_ATTRIBUTES[name];
-    if (value !== undefined) set(name, inRange(name, value, min, max));
+    set(name, inRange(name, value, min, max));
   }
   const { ahAttr } = attributes;
   if (ahAttr !== undefined) set('ahAttr', addressVector(ahAttr));

@@ -42,6 +42,8 @@ import type { WorkWatch } from './work-watch.ts';
 const WR_ID = 0;
 
 const QPN_MASK = 0xff_ffff;
+/** Of a send queue that is not connected; never filled. */
+const NO_REQUESTS = new OutstandingQueue(0);
 
 /** A send queue's interface to its queue pair and device. */
 export interface SendQueueHost extends StagHost {
@@ -82,7 +84,7 @@ export class SendQueue {
   /** Allocated with the first payload. */
   #gathered: GatheredPayload | undefined = undefined;
   #ahead: ReadAhead | undefined = undefined;
-  #outstanding = new OutstandingQueue(0);
+  #outstanding = NO_REQUESTS;
   #ord = 0;
   /** A WQE was taken and has not started. */
   #held = false;
@@ -570,7 +572,7 @@ export class SendQueue {
     const { oldest } = this.#messages;
     const kept = midMessage && oldest !== undefined && oldest.started !== COMPLETED ? 1 : 0;
     // Started work completes in this turn or a later one: nothing may refer to it.
-    if (kept > 0) this.#outstanding = new OutstandingQueue(0);
+    if (kept > 0) this.#outstanding = NO_REQUESTS;
     else this.#forget();
     const budget = TURN_ELEMENTS_MAX - this.#flushStarted(kept);
     this.#publish();
@@ -660,7 +662,7 @@ export class SendQueue {
 
   #forget(): void {
     this.#ahead?.forget();
-    this.#outstanding = new OutstandingQueue(0);
+    this.#outstanding = NO_REQUESTS;
     this.#ord = 0;
     this.#messages.clear();
     this.#immediateDue = false;
