@@ -55,15 +55,13 @@ export function waitForBatch(
   options: CQWaitOptions | undefined,
   wait: (max: number, signal: CancelSignal | undefined) => Promise<WC[]>,
 ): Promise<WC[]> {
-  return options === undefined ? wait(DEFAULT_BATCH, undefined) : limitedWait(options, wait);
-}
-
-async function limitedWait(
-  options: CQWaitOptions,
-  wait: (max: number, signal: CancelSignal | undefined) => Promise<WC[]>,
-): Promise<WC[]> {
-  checkCall.wait(options);
+  if (options === undefined) return wait(DEFAULT_BATCH, undefined);
+  try {
+    checkCall.wait(options);
+  } catch (error) {
+    return Promise.reject(error);
+  }
   const { max = DEFAULT_BATCH, timeoutMs } = options;
-  if (timeoutMs === undefined) return await wait(max, options.signal);
-  return await within(options, 'completion', (signal) => wait(max, signal));
+  if (timeoutMs === undefined) return wait(max, options.signal);
+  return within(options, 'completion', (signal) => wait(max, signal));
 }

@@ -118,7 +118,7 @@ export class ClientCQ extends ScopedObject implements CQ, Notifiable {
     for (;;) {
       throwIfAborted(signal);
       const ready = this.poll(max);
-      if (ready.length > 0) return await this.#explained(ready);
+      if (ready.length > 0) return this.#lacksReason(ready) ? await this.#explained(ready) : ready;
       this.assertUsable();
       // Enlisted and armed before the second poll: later completions fire the queue, earlier ones
       // are found, so no wake-up is lost.
@@ -127,7 +127,7 @@ export class ClientCQ extends ScopedObject implements CQ, Notifiable {
       const late = this.poll(max);
       if (late.length > 0) {
         waiting.withdraw();
-        return await this.#explained(late);
+        return this.#lacksReason(late) ? await this.#explained(late) : late;
       }
       await waiting.promise;
     }
@@ -156,14 +156,16 @@ export class ClientCQ extends ScopedObject implements CQ, Notifiable {
    * after every reason that was sent before it.
    */
   async #explained(completions: WC[]): Promise<WC[]> {
-    const { session } = this;
-    const lacksReason = completions.some(({ status, reason }) => {
-      return status !== WCStatus.success && reason === undefined;
-    });
-    if (lacksReason && !session.lost) {
-      await session.request('listDevices', {}).catch(() => undefined);
-    }
+    await this.session.request('listDevices', {}).catch(() => undefined);
     return completions;
+  }
+
+  #lacksReason(completions: readonly WC[]): boolean {
+    if (this.session.lost) return false;
+    for (const { status, reason } of completions) {
+      if (status !== WCStatus.success && reason === undefined) return true;
+    }
+    return false;
   }
 
   #rejectWaiters(error: Error): void {

@@ -76,7 +76,7 @@ interface WaitingSend {
 /** Timeout of a graceful disconnect. */
 const GRACE_MS = 2000;
 /** Maximum completions polled at once. */
-const BATCH = 64;
+const BATCH = { max: 64 } as const;
 /** Consecutive batches before yielding to other work of the process. */
 const BATCHES_PER_TURN = 8;
 
@@ -96,8 +96,10 @@ export class RdmaChannel {
   #unusedSlots: number;
   /** Operations on the queue, in the order of their completions. */
   readonly #posted: Operation[] = [];
-  /** Operations posted since the last signalled one. */
+  /** Operations enqueued since the last signalled one. */
   #unsignalled = 0;
+  /** One of them has a `done`: the last one of a flush is signalled. */
+  #unsignalledDone = false;
   readonly #waiting: (Operation | WaitingSend)[] = [];
   #receives: RecvWR[] = [];
   #sends: SendWR[] = [];
@@ -181,7 +183,7 @@ export class RdmaChannel {
   /**
    * Sends a message of `lengthBytes`, at most the channel's `inlineBytes`, which `assemble` writes
    * immediately to the start of its argument; posted with the next `flush`. A completion wakes this
-   * process and the device, so only operations with a `done` generate one.
+   * process and the device, so all Sends of a flush share one, and those without a `done` generate none.
    */
   send(lengthBytes: number, assemble: (target: Uint8Array) => void, done?: () => void): void {
     const send = this.#room ? this.#takeSend() : undefined;
@@ -245,6 +247,8 @@ export class RdmaChannel {
         this.#qp.postRecv(receives);
       }
       if (this.#sends.length > 0) {
+        const last = this.#posted.at(-1);
+        if (this.#unsignalledDone && last !== undefined) this.#signal(last);
         const sends = this.#sends;
         this.#sends = [];
         this.#qp.postSend(sends);
@@ -319,15 +323,25 @@ export class RdmaChannel {
   }
 
   #enqueue(operation: Operation): void {
+    const { done, slot } = operation;
+    operation.signalled = false;
+    operation.wr.flags = 0;
     this.#unsignalled += 1;
-    // Enough completions that slots do not run out while no operation requests one.
-    const { done } = operation;
-    const signalled = done !== undefined || this.#unsignalled * 2 >= sendsOf(this.#sizes);
-    if (signalled) this.#unsignalled = 0;
-    operation.signalled = signalled;
-    operation.wr.flags = signalled ? SendFlag.signaled : 0;
+    if (done !== undefined) this.#unsignalledDone = true;
+    // What only moves memory may take long, so it does not wait for others. And enough completions that
+    // slots do not run out while no operation requests one.
+    const alone = slot === undefined && done !== undefined;
+    if (alone || this.#unsignalled * 2 >= sendsOf(this.#sizes)) this.#signal(operation);
     this.#posted.push(operation);
     this.#sends.push(operation.wr);
+  }
+
+  /** Requests a completion of an operation that has not been posted; it reports all before it, too. */
+  #signal(operation: Operation): void {
+    operation.signalled = true;
+    operation.wr.flags = SendFlag.signaled;
+    this.#unsignalled = 0;
+    this.#unsignalledDone = false;
   }
 
   /** Moves waiting operations onto the queue. */
@@ -354,7 +368,7 @@ export class RdmaChannel {
   async #complete(): Promise<void> {
     try {
       for (let batches = 1; this.#owner !== undefined; batches++) {
-        for (const wc of await this.#cq.wait({ max: BATCH })) {
+        for (const wc of await this.#cq.wait(BATCH)) {
           if (this.#owner === undefined) return;
           if (wc.status !== WCStatus.success) {
             // The connection event is more specific than a flushed request.
