@@ -9,12 +9,22 @@ import { ReadingShare } from '../host/links/reading-share.ts';
 import { type InputAccount, KeptInput } from './kept-input.ts';
 
 /** Milliseconds of a turn: enough for a few hundred cheap requests. */
-const SHARE_MS = 4;
+export const SHARE_MS = 4;
 /**
  * A share is renewed this many milliseconds after its first use, even within a turn: a user who used
  * less than half of that time delayed no other.
  */
 const SHARE_PERIOD_MS = 8;
+
+/** The time that work takes, and turns. */
+export interface TurnClock {
+  /** Milliseconds. */
+  now(): number;
+  /** Calls `run` in the next turn. */
+  soon(run: () => void): void;
+}
+
+const PROCESS: TurnClock = { now: () => performance.now(), soon: setImmediate };
 
 /** A connection that waits for a share. */
 interface Waiting {
@@ -23,12 +33,18 @@ interface Waiting {
 }
 
 export class CommandShare {
-  readonly reading = new ReadingShare(setImmediate);
+  readonly reading: ReadingShare;
+  readonly #clock: TurnClock;
   readonly #waiting: Waiting[] = [];
   #spentMs = 0;
   #since = 0;
   #begun = 0;
   #scheduled = false;
+
+  constructor(clock: TurnClock = PROCESS) {
+    this.#clock = clock;
+    this.reading = new ReadingShare(clock.soon);
+  }
 
   /** True if a request may start now. */
   get free(): boolean {
@@ -37,7 +53,7 @@ export class CommandShare {
 
   /** Marks the start of requests, until `end`. */
   begin(): void {
-    this.#begun = performance.now();
+    this.#begun = this.#clock.now();
     if (this.#begun - this.#since < SHARE_PERIOD_MS) return;
     this.#since = this.#begun;
     this.#spentMs = 0;
@@ -45,11 +61,11 @@ export class CommandShare {
 
   /** Between `begin` and `end`: true if another request may run. */
   readonly more = (): boolean => {
-    return this.#spentMs + performance.now() - this.#begun < SHARE_MS;
+    return this.#spentMs + this.#clock.now() - this.#begun < SHARE_MS;
   };
 
   end(): void {
-    this.#spentMs += performance.now() - this.#begun;
+    this.#spentMs += this.#clock.now() - this.#begun;
     if (this.#spentMs >= SHARE_MS) this.#awaitTurn();
   }
 
@@ -60,7 +76,7 @@ export class CommandShare {
   }
 
   #runAlone(run: () => void): void {
-    this.#since = performance.now();
+    this.#since = this.#clock.now();
     this.#spentMs = SHARE_MS;
     // First, so that requests made by `run` belong to a later turn.
     this.#awaitTurn();
@@ -76,11 +92,11 @@ export class CommandShare {
   #awaitTurn(): void {
     if (this.#scheduled) return;
     this.#scheduled = true;
-    setImmediate(this.#restore);
+    this.#clock.soon(this.#restore);
   }
 
   readonly #restore = (): void => {
-    this.#since = performance.now();
+    this.#since = this.#clock.now();
     this.#spentMs = 0;
     // A connection that must wait again in this turn queues after the others.
     for (let left = this.#waiting.length; left > 0 && this.#spentMs < SHARE_MS; left -= 1) {

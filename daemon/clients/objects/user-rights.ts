@@ -23,12 +23,15 @@ const ROOT: UserRights = { lowPorts: true, controlledQkeys: true };
 const OTHERS: UserRights = { lowPorts: false, controlledQkeys: false };
 const CONTROLLED_QKEY = 0x8000_0000;
 
-/** The rights of this process; programs of its user have the same. */
+let own: UserRights | undefined;
+
+/** The rights of this process, read once; programs of its user have the same. */
 export function ownRights(): UserRights {
-  return {
+  own ??= {
     lowPorts: hasCapability(Capability.netBindService),
     controlledQkeys: hasCapability(Capability.netRaw),
   };
+  return own;
 }
 
 /** The rights of a user: all for root, the daemon's for its own user, none for others. */

@@ -1,7 +1,8 @@
 /** Long lists, whose entries are described in several turns. */
 import { afterEach, beforeEach, expect, it } from 'vitest';
 import { ObjectWindow } from '#daemon/clients/objects/object-window';
-import { commands, UverbsRig } from '#test/support/uverbs-rig';
+import { commands } from '#test/support/kernel-commands';
+import { UverbsRig } from '#test/support/uverbs-rig';
 
 const COUNT = 1200;
 let rig: UverbsRig;

@@ -7,10 +7,11 @@ import { EmbeddedMemory } from '#daemon/embedded/embedded-memory';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { Capability, firstUnprivilegedPort, hasCapability } from '#native-bridge/libc/privileges';
 import { NEGATIVE_ERRNO } from '#test/support/errno';
+import { cmCommands as cm, le, plain, commands as uverbs } from '#test/support/kernel-commands';
 import { ownAddress } from '#test/support/own-address';
 import { SELF } from '#test/support/own-process';
-import { cmCommands as cm, RdmaCmRig } from '#test/support/rdma-cm-rig';
-import { le, plain, UverbsRig, commands as uverbs } from '#test/support/uverbs-rig';
+import { RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { UverbsRig } from '#test/support/uverbs-rig';
 
 const [IWARP_ADDRESS, ROCE_ADDRESS] = [ownAddress(28), ownAddress(29)];
 const STRANGER = (process.getuid?.() ?? 0) + 61_003;
