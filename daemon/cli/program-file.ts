@@ -1,34 +1,11 @@
 /** The file of a program to run: its path, and whether it can load a preload library. */
-import {
-  accessSync,
-  closeSync,
-  constants,
-  openSync,
-  readSync,
-  type Stats,
-  statSync,
-} from 'node:fs';
+import { accessSync, constants, type Stats, statSync } from 'node:fs';
 import { basename, delimiter, join } from 'node:path';
 import { fileAttribute } from '#native-bridge/libc/file-attribute';
+import { bytesAt, ElfFile, withFile } from './elf-file.ts';
 
 /** `e_machine` of the architectures that iwarpd runs on. */
 const ELF_MACHINES: Readonly<Record<string, number>> = { x64: 62, arm64: 183 };
-const ELF_HEADER_BYTES = 64;
-const ELF_CLASS_64 = 2;
-const SEGMENT_HEADER_MIN_BYTES = 56;
-/** Segment types: loaded, dynamic section, interpreter path. */
-const SEGMENT_LOAD = 1;
-const SEGMENT_DYNAMIC = 2;
-const SEGMENT_INTERPRETER = 3;
-/** The dynamic section: pairs of a tag and a value. */
-const DYNAMIC_ENTRY_BYTES = 16;
-const DYNAMIC_NEEDED = 1;
-const DYNAMIC_TEXT = 5;
-/** Far more than any real program has. */
-const DYNAMIC_MAX_BYTES = 65_536;
-const NAME_MAX_BYTES = 256;
-/** A program with more segments, or a longer loader path, could not run. */
-const SEGMENTS_MAX = 256;
 const PATH_MAX_BYTES = 4096;
 /** Number of `#!` lines that Linux follows. */
 const SCRIPTS_MAX = 4;
@@ -101,24 +78,17 @@ function withProgram<T>(
   use: (file: number, path: string) => T,
   depth = 0,
 ): T | undefined {
-  let file: number;
-  try {
-    file = openSync(path, 'r');
-  } catch {
-    return undefined;
-  }
-  try {
-    const script = scriptInterpreter(file);
+  return withFile(path, (file) => {
+    const [script] = scriptWords(file);
     if (script === undefined) return use(file, path);
     return depth < SCRIPTS_MAX ? withProgram(script, use, depth + 1) : undefined;
-  } finally {
-    closeSync(file);
-  }
+  });
 }
 
-function scriptInterpreter(file: number): string | undefined {
+/** The words after `#!`; none in other files. */
+function scriptWords(file: number): readonly string[] {
   const [line = ''] = bytesAt(file, 0, PATH_MAX_BYTES).toString('latin1').split('\n', 1);
-  return /^#!\s*(\S+)/.exec(line)?.[1];
+  return line.startsWith('#!') ? line.slice(2).trim().split(/\s+/) : [];
 }
 
 function changedUser(path: string, { uid, gid }: Runner): string | undefined {
@@ -141,12 +111,12 @@ function grantedRights(path: string, { uid }: Runner): string | undefined {
 }
 
 function loaderObstacle(file: number): string | undefined {
-  const header = bytesAt(file, 0, ELF_HEADER_BYTES);
-  if (!isElf(header)) return undefined;
-  if (header[4] !== ELF_CLASS_64 || header.readUInt16LE(18) !== ELF_MACHINES[process.arch]) {
+  const elf = ElfFile.of(file);
+  if (elf === undefined) return undefined;
+  if (elf.machine !== ELF_MACHINES[process.arch]) {
     return 'has another architecture than the preload library';
   }
-  const loader = loaderPath(file, header);
+  const { loader } = elf;
   if (loader === undefined) return 'is statically linked, so no library can be preloaded';
   if (isForeign(loader)) {
     return `is linked to another C library than glibc (its loader is ${loader})`;
@@ -159,95 +129,39 @@ function isForeign(loader: string): boolean {
 }
 
 /**
+ * The program that runs a script, also where `env` finds it in `searchPath`, or where that program is a script
+ * itself; undefined for other files.
+ */
+export function interpreterOf(path: string, searchPath: string): string | undefined {
+  let found: string | undefined;
+  for (let left = SCRIPTS_MAX; left > 0; left -= 1) {
+    const next = nextInterpreter(found ?? path, searchPath);
+    if (next === undefined) return found;
+    found = next;
+  }
+  return found;
+}
+
+function nextInterpreter(path: string, searchPath: string): string | undefined {
+  return withFile(path, (file) => {
+    const [program, ...more] = scriptWords(file);
+    if (program === undefined || basename(program) !== 'env') return program;
+    const name = more.find((word) => !word.startsWith('-') && !word.includes('='));
+    const named = name === undefined ? undefined : findProgram(name, searchPath);
+    return named !== undefined && 'path' in named ? named.path : program;
+  });
+}
+
+/**
  * Whether another C library loads the program: its loader refuses to start a program if it cannot
  * resolve all symbols of a preloaded library.
  */
 export function hasForeignLoader(path: string): boolean {
-  const loader = withProgram(path, (file) => {
-    const header = bytesAt(file, 0, ELF_HEADER_BYTES);
-    return isElf64(header) ? loaderPath(file, header) : undefined;
-  });
+  const loader = withProgram(path, (file) => ElfFile.of(file)?.loader);
   return loader !== undefined && isForeign(loader);
-}
-
-function isElf(header: Buffer): boolean {
-  return header.length === ELF_HEADER_BYTES && header.toString('latin1', 0, 4) === '\x7fELF';
-}
-
-function isElf64(header: Buffer): boolean {
-  return isElf(header) && header[4] === ELF_CLASS_64;
 }
 
 /** The libraries that a program lists (DT_NEEDED), in order; none for other kinds of files. */
 export function neededLibraries(path: string): readonly string[] {
-  const libraries = withProgram(path, (file) => {
-    const header = bytesAt(file, 0, ELF_HEADER_BYTES);
-    return isElf64(header) ? namedLibraries(file, header) : undefined;
-  });
-  return libraries ?? [];
-}
-
-function namedLibraries(file: number, header: Buffer): readonly string[] {
-  const segments = segmentsOf(file, header);
-  const dynamic = segments.find(({ type }) => type === SEGMENT_DYNAMIC);
-  if (dynamic === undefined) return [];
-  const table = bytesAt(file, dynamic.at, Math.min(dynamic.bytes, DYNAMIC_MAX_BYTES));
-  const names: number[] = [];
-  let textAddress = 0;
-  for (let at = 0; at + DYNAMIC_ENTRY_BYTES <= table.length; at += DYNAMIC_ENTRY_BYTES) {
-    const tag = Number(table.readBigUInt64LE(at));
-    const value = Number(table.readBigUInt64LE(at + 8));
-    if (tag === DYNAMIC_NEEDED) names.push(value);
-    if (tag === DYNAMIC_TEXT) textAddress = value;
-  }
-  const loaded = segments.find(({ type, address, bytes }) => {
-    return type === SEGMENT_LOAD && textAddress >= address && textAddress < address + bytes;
-  });
-  if (loaded === undefined) return [];
-  const textAt = loaded.at + textAddress - loaded.address;
-  return names.map((name) => {
-    const text = bytesAt(file, textAt + name, NAME_MAX_BYTES).toString('latin1');
-    return text.split('\0', 1)[0] ?? '';
-  });
-}
-
-/** A segment of a program: its position in the file and in memory. */
-interface Segment {
-  readonly type: number;
-  readonly at: number;
-  readonly address: number;
-  readonly bytes: number;
-}
-
-function segmentsOf(file: number, header: Buffer): readonly Segment[] {
-  const tableAt = Number(header.readBigUInt64LE(32));
-  const entryBytes = header.readUInt16LE(54);
-  const entries = Math.min(header.readUInt16LE(56), SEGMENTS_MAX);
-  const segments: Segment[] = [];
-  if (entryBytes < SEGMENT_HEADER_MIN_BYTES) return segments;
-  for (let index = 0; index < entries; index++) {
-    const segment = bytesAt(file, tableAt + index * entryBytes, SEGMENT_HEADER_MIN_BYTES);
-    if (segment.length < SEGMENT_HEADER_MIN_BYTES) return segments;
-    segments.push({
-      type: segment.readUInt32LE(0),
-      at: Number(segment.readBigUInt64LE(8)),
-      address: Number(segment.readBigUInt64LE(16)),
-      bytes: Number(segment.readBigUInt64LE(32)),
-    });
-  }
-  return segments;
-}
-
-/** The path of the dynamic loader; undefined in a static program. */
-function loaderPath(file: number, header: Buffer): string | undefined {
-  const named = segmentsOf(file, header).find(({ type }) => type === SEGMENT_INTERPRETER);
-  if (named === undefined) return undefined;
-  const text = bytesAt(file, named.at, Math.min(named.bytes, PATH_MAX_BYTES)).toString('latin1');
-  return text.split('\0', 1)[0];
-}
-
-/** Up to `length` bytes; fewer at the end of the file. */
-function bytesAt(file: number, position: number, length: number): Buffer {
-  const bytes = Buffer.alloc(length);
-  return bytes.subarray(0, readSync(file, bytes, 0, length, position));
+  return withProgram(path, (file) => ElfFile.of(file)?.needed) ?? [];
 }

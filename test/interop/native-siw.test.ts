@@ -7,8 +7,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import type { DoctorReport } from '#daemon/cli/doctor';
-import type { Finding } from '#daemon/cli/doctor-finding';
+import type { DoctorReport } from '#daemon/cli/doctor/doctor';
+import type { Finding } from '#daemon/cli/doctor/finding';
 import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 import { documentedVerdicts, printedVerdicts } from '../support/conformance-table.ts';
 import { freePort } from '../support/free-port.ts';

@@ -16,7 +16,7 @@ import {
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import type { DaemonStatus } from '#contract/protocol/ipc-admin';
 import { QPState, WCStatus } from '#contract/verbs/enums';
-import type { DoctorReport } from '#daemon/cli/doctor';
+import type { DoctorReport } from '#daemon/cli/doctor/doctor';
 import { firstUnprivilegedPort } from '#native-bridge/libc/privileges';
 import { until } from '../support/patience.ts';
 import { missingPackages } from '../support/prerequisites.ts';

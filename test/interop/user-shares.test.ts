@@ -17,9 +17,9 @@ import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { listen } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
+import { commands } from '../support/kernel-commands.ts';
 import { patience, patient, until } from '../support/patience.ts';
 import { ShimClient } from '../support/shim-client.ts';
-import { commands } from '../support/uverbs-rig.ts';
 import { connectToPeer, PEER, PEER_PORT } from './two-users/glutton.ts';
 import { connectPair } from './two-users/roce-parts.ts';
 import {

@@ -5,7 +5,7 @@
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import type { ClientStatus } from '#contract/protocol/ipc-admin';
-import type { DoctorReport } from '#daemon/cli/doctor';
+import type { DoctorReport } from '#daemon/cli/doctor/doctor';
 import { patience, TEST_MS } from '../support/patience.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';

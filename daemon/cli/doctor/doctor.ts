@@ -1,10 +1,11 @@
-/** `iwarpd doctor`: checks the setup and explains how to fix it. */
-import { CommandFailure, failureText } from '../console/failure.ts';
-import { type Color, type Output, printJson } from '../console/output.ts';
-import { CHECKS } from './doctor-checks.ts';
-import { DEVICE_CHECKS } from './doctor-devices.ts';
-import type { Check, Finding } from './doctor-finding.ts';
-import { RDMA_CORE_CHECKS } from './doctor-rdma-core.ts';
+/** `iwarpd doctor`: checks the setup, or a program, and explains how to fix what is missing. */
+import { CommandFailure, failureText } from '#daemon/console/failure';
+import { type Color, type Output, printJson } from '#daemon/console/output';
+import { CHECKS } from './checks.ts';
+import { DEVICE_CHECKS } from './devices.ts';
+import type { Check, Finding } from './finding.ts';
+import { examinedProgram, programChecks } from './program.ts';
+import { RDMA_CORE_CHECKS } from './rdma-core.ts';
 
 /** A finding with the name of its check. */
 export interface NamedFinding extends Finding {
@@ -20,12 +21,19 @@ export interface DoctorReport {
   readonly checks: readonly NamedFinding[];
 }
 
-/** Checks the host and the daemon at `socketPath`. CommandFailure if something is broken. */
-export async function runDoctor(
-  options: { readonly socketPath: string; readonly json: boolean },
-  output: Output,
-): Promise<void> {
-  const checks = [...CHECKS, ...RDMA_CORE_CHECKS, ...DEVICE_CHECKS];
+interface DoctorOptions {
+  readonly socketPath: string;
+  readonly json: boolean;
+  /** A program to check instead. */
+  readonly program: string | undefined;
+}
+
+/** Checks the host and the daemon at `socketPath`, or a program. CommandFailure if something is broken. */
+export async function runDoctor(options: DoctorOptions, output: Output): Promise<void> {
+  const checks =
+    options.program === undefined
+      ? [...CHECKS, ...RDMA_CORE_CHECKS, ...DEVICE_CHECKS]
+      : programChecks(examinedProgram(options.program, process.env));
   const report = await examine(options.socketPath, checks);
   if (options.json) printJson(output, report);
   else printReport(report, output);

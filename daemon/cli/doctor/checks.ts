@@ -1,13 +1,13 @@
 /** The checks of `iwarpd doctor`. A check changes nothing and starts no daemon. */
 import { spawn } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { failureCode, failureText } from '../console/failure.ts';
-import { chooseCrcEngine, ISAL } from '../host/crc-engine.ts';
-import { DESCRIPTORS_MIN } from '../main/open-files.ts';
-import { broken, type Check, type Finding, info, ok, warn } from './doctor-finding.ts';
-import { examineRoceUdp } from './doctor-roce.ts';
-import { examineSctp } from './doctor-sctp.ts';
-import { examineDaemon, examineSocket, examineTrust } from './doctor-socket.ts';
+import { failureCode, failureText } from '#daemon/console/failure';
+import { chooseCrcEngine, ISAL } from '#daemon/host/crc-engine';
+import { DESCRIPTORS_MIN } from '#daemon/main/open-files';
+import { broken, type Check, type Finding, info, ok, warn } from './finding.ts';
+import { examineRoceUdp } from './roce.ts';
+import { examineSctp } from './sctp.ts';
+import { examineDaemon, examineSocket, examineTrust } from './socket.ts';
 
 const NODE_MAJOR_MIN = 20;
 const NODE_MAJOR_RECOMMENDED = 24;

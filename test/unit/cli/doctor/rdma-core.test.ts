@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { judgeLibraries, judgeProvider } from '#daemon/cli/doctor-rdma-core';
+import { judgeLibraries, judgeProvider } from '#daemon/cli/doctor/rdma-core';
 
 describe('doctor and rdma-core', () => {
   it('reports the release of the libraries', () => {

@@ -1,8 +1,8 @@
 /** The check for RoCE with other hosts: the UDP port and its receive buffer. */
 import { existsSync } from 'node:fs';
-import { failureCode, failureText } from '../console/failure.ts';
-import { hostAddresses, primaryAddress } from '../host/host-addresses.ts';
-import { type Finding, info, ok, warn } from './doctor-finding.ts';
+import { failureCode, failureText } from '#daemon/console/failure';
+import { hostAddresses, primaryAddress } from '#daemon/host/host-addresses';
+import { type Finding, info, ok, warn } from './finding.ts';
 
 const ROCE_PORT = 4791;
 /** Receive buffer that the link of a RoCE device requests; the kernel doubles what it grants. */

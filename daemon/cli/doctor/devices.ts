@@ -5,8 +5,8 @@
 import { closeSync, constants, existsSync, openSync, readdirSync, readFileSync } from 'node:fs';
 import { networkInterfaces, release } from 'node:os';
 import { join } from 'node:path';
-import { failureCode, failureText } from '../console/failure.ts';
-import { type Check, type Finding, info, ok, warn } from './doctor-finding.ts';
+import { failureCode, failureText } from '#daemon/console/failure';
+import { type Check, type Finding, info, ok, warn } from './finding.ts';
 
 /** A port of a real device, from sysfs. */
 interface RealPort {

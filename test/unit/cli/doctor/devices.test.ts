@@ -12,7 +12,7 @@ import {
   type RealDevice,
   readModules,
   readRealDevices,
-} from '#daemon/cli/doctor-devices';
+} from '#daemon/cli/doctor/devices';
 import { temporaryFolder } from '#test/support/temporary-folder';
 
 const SIW: RealDevice = {

@@ -1,7 +1,7 @@
 /** The check for SCTP: libusrsctp and its UDP port, and the kernel's own SCTP. */
-import { failureCode, failureText } from '../console/failure.ts';
-import { hostAddresses, primaryAddress } from '../host/host-addresses.ts';
-import { type Finding, info } from './doctor-finding.ts';
+import { failureCode, failureText } from '#daemon/console/failure';
+import { hostAddresses, primaryAddress } from '#daemon/host/host-addresses';
+import { type Finding, info } from './finding.ts';
 
 const SCTP_UDP_PORT = 9899;
 const BUFFER_BYTES = 65_536;

@@ -1,10 +1,10 @@
 import { fileURLToPath } from 'node:url';
 import { describe, expect, it, vi } from 'vitest';
-import { doctorLines, examine, printReport } from '#daemon/cli/doctor';
-import { examineOpenFiles, judgeNode, judgeProcessVm } from '#daemon/cli/doctor-checks';
-import { judgeRoceUdp } from '#daemon/cli/doctor-roce';
-import { judgeSctp } from '#daemon/cli/doctor-sctp';
-import { examineSocket, judgeSocketFolder, judgeTrust } from '#daemon/cli/doctor-socket';
+import { examineOpenFiles, judgeNode, judgeProcessVm } from '#daemon/cli/doctor/checks';
+import { doctorLines, examine, printReport } from '#daemon/cli/doctor/doctor';
+import { judgeRoceUdp } from '#daemon/cli/doctor/roce';
+import { judgeSctp } from '#daemon/cli/doctor/sctp';
+import { examineSocket, judgeSocketFolder, judgeTrust } from '#daemon/cli/doctor/socket';
 import { wantsColors } from '#daemon/console/output';
 
 const folder = (mode: number, uid: number, directory = true) => ({

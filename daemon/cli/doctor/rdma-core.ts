@@ -1,11 +1,11 @@
 /** Checks for the requirements of `iwarpd run` and real devices: the preload library and rdma-core. */
 import { existsSync, realpathSync } from 'node:fs';
 import { join } from 'node:path';
-import { failureText } from '../console/failure.ts';
-import { PRELOAD_FIX, preloadPath } from '../console/preload-library.ts';
-import { checkShim } from '../console/shim-environment.ts';
-import { listed } from './doctor-devices.ts';
-import { type Check, type Finding, info, ok, warn } from './doctor-finding.ts';
+import { failureText } from '#daemon/console/failure';
+import { PRELOAD_FIX, preloadPath } from '#daemon/console/preload-library';
+import { checkShim } from '#daemon/console/shim-environment';
+import { listed } from './devices.ts';
+import { type Check, type Finding, info, ok, warn } from './finding.ts';
 
 const LIBRARY_FOLDERS = ['/usr/lib', '/usr/lib64', '/usr/local/lib', '/lib', '/lib64'];
 /** Debian has a library directory per architecture. */

@@ -2,12 +2,12 @@
 import { accessSync, constants, existsSync, lstatSync, type Stats } from 'node:fs';
 import { dirname } from 'node:path';
 import type { DaemonStatus } from '#contract/protocol/ipc-admin';
+import { failureCode, failureText } from '#daemon/console/failure';
+import { directoryFault, isFromRuntimeDirectory } from '#daemon/ipc/socket-place';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { ALLOW_DAEMON_VARIABLE, parseUid } from '#verbs-api/client/daemon-trust';
 import { startCommand } from '#verbs-api/client/start-command';
-import { failureCode, failureText } from '../console/failure.ts';
-import { directoryFault, isFromRuntimeDirectory } from '../ipc/socket-place.ts';
-import { broken, type Finding, info, ok, type Place, warn } from './doctor-finding.ts';
+import { broken, type Finding, info, ok, type Place, warn } from './finding.ts';
 
 /** The longest path of a Unix socket, including its NUL. */
 const SOCKET_PATH_MAX_BYTES = 108;
