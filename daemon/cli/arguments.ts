@@ -28,6 +28,20 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
   };
 }
 
+const UNIT_MS: Readonly<Partial<Record<string, number>>> = { ms: 1, s: 1000, m: 60_000 };
+
+/** A parser of times with a unit, such as `7s`, of at most `maxMs`. Returns whole milliseconds. */
+export function duration(maxMs: number): (text: string) => number {
+  return (text) => {
+    const [, count, unit = ''] = /^([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m)$/.exec(text) ?? [];
+    const ms = Math.round(Number(count) * (UNIT_MS[unit] ?? Number.NaN));
+    if (ms >= 1 && ms <= maxMs) return ms;
+    throw new InvalidArgumentError(
+      `must be a time with a unit, ms, s or m, of at most ${maxMs / 60_000}m: 7s`,
+    );
+  };
+}
+
 /** A port, 1 to 65535. */
 export const parsePort = wholeNumber(1, 65535);
 

@@ -30,6 +30,12 @@ const EXAMPLES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     'Lose every twentieth packet of RoCE devices, on average':
       'iwarpd fault add drop --probability 0.05',
   },
+  'rail down': {
+    'Take a rail down for seven seconds': 'iwarpd rail down roce1 --for 7s',
+    'Lose its packets without an event': 'iwarpd rail down roce1 --silent',
+  },
+  'rail up': { 'Use it again': 'iwarpd rail up roce1' },
+  'rail play': { 'Let a rail flap a hundred times': 'iwarpd rail play flap.txt --times 100' },
   'fault list': { 'Show how often each fault has triggered': 'iwarpd fault list' },
   'fault remove': { 'Remove every fault': 'iwarpd fault remove all' },
   wait: {
@@ -77,7 +83,10 @@ const EXAMPLES: Readonly<Record<string, Readonly<Record<string, string>>>> = {
     'Watch the packets of a RoCE device': 'iwarpd trace --only packet --device roce0',
   },
   decode: { 'Print a recording': 'iwarpd decode traffic.pcapng' },
-  doctor: { 'Check everything, and a daemon by name': 'iwarpd doctor --instance job7' },
+  doctor: {
+    'Check everything, and a daemon by name': 'iwarpd doctor --instance job7',
+    'Check what a program needs of `run`': 'iwarpd doctor ib_send_bw',
+  },
   completion: { 'Load completion for this shell': 'source <(iwarpd completion bash)' },
   manual: {
     'Read the manual page': 'iwarpd manual | man -l -',

@@ -1,6 +1,7 @@
 /** Options that describe a daemon, shared by the commands that start one: `start` and `run`. */
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { NETWORKS } from '#contract/protocol/ipc-admin';
+import { RAILS_MAX, SHOWN_NODES_MAX } from '../host/rails.ts';
 import type { DaemonConfigInput } from '../main/config.ts';
 import {
   collectDevice,
@@ -11,6 +12,7 @@ import {
   parseKeepalive,
   parseMpaRevision,
   type WireArguments,
+  wholeNumber,
 } from './arguments.ts';
 import type { GivenFault } from './control/fault.ts';
 import { collectFault } from './control/fault-options.ts';
@@ -21,6 +23,8 @@ const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'silent'];
 /** The options as commander passes them; undefined if not given. */
 export interface DaemonArguments extends WireArguments {
   readonly device?: readonly GivenDevice[];
+  readonly rails?: number;
+  readonly numaNodes?: number;
   readonly config?: string;
   readonly logLevel?: NonNullable<DaemonConfigInput['logLevel']>;
   readonly logFormat?: NonNullable<DaemonConfigInput['logFormat']>;
@@ -43,6 +47,16 @@ export function addDaemonOptions(command: Command): void {
       '--device <NAME=ADDR[,ADDR]>',
       'emulated iWARP device and its IP addresses; repeatable (default: roce0 and iwarp0 on every address). NAME=roce:ADDR[,ADDR] is a RoCE device, NAME=roce one on every address. NAME=sctp:ADDR[,ADDR] is an iWARP device over SCTP by libusrsctp, NAME=kernel-sctp:… by the kernel, NAME=kernel-sctp-udp:… by the kernel in UDP. With `start`, NAME=native:DEVICE serves a real device of rdma-core as NAME',
       collectDevice,
+    )
+    .option(
+      '--rails <COUNT>',
+      'this many RoCE devices, each a PCI function with a network interface and an address (127.0.0.1 and up) of its own, instead of the default devices; `rails` of the configuration file names, places and rates them',
+      wholeNumber(1, RAILS_MAX),
+    )
+    .option(
+      '--numa-nodes <COUNT>',
+      "show programs this many NUMA nodes, with the machine's processors and memory and the rails divided among them (default: the machine's nodes)",
+      wholeNumber(1, SHOWN_NODES_MAX),
     )
     .option(
       '--config <FILE>',

@@ -88,6 +88,16 @@ function optionFailure(
   return new CommandFailure(`${file.path}${place}: ${failureText(error)}`, { cause: error });
 }
 
+function railsOptions(
+  { rails: count, numaNodes: numa }: DaemonArguments,
+  file: DaemonConfigInput['rails'],
+): Pick<DaemonConfigInput, 'rails'> {
+  if (count === undefined && numa === undefined) return {};
+  const rails = { ...file, ...(count === undefined ? {} : { count }) };
+  if (rails.count === undefined) throw usageFailure('--numa-nodes is for rails: add --rails COUNT');
+  return { rails: { ...rails, count: rails.count, ...(numa === undefined ? {} : { numa }) } };
+}
+
 /** The options of the file, overridden by the command line. */
 function daemonOptions(given: DaemonArguments, file: DaemonConfigInput): DaemonConfigInput {
   const { device, logLevel, logFormat, fault, memoryTier, network, loopback } = given;
@@ -95,6 +105,7 @@ function daemonOptions(given: DaemonArguments, file: DaemonConfigInput): DaemonC
   const options: DaemonConfigInput = {
     ...file,
     ...(device === undefined ? {} : { devices: device.map(deviceOptions) }),
+    ...railsOptions(given, file.rails),
     ...(logLevel === undefined ? {} : { logLevel }),
     ...(logFormat === undefined ? {} : { logFormat }),
     ...(fault === undefined ? {} : { faults: withFaults(file.faults, fault) }),
@@ -107,9 +118,10 @@ function daemonOptions(given: DaemonArguments, file: DaemonConfigInput): DaemonC
   if (Object.keys(wire).length === 0) return options;
   const devices = options.devices ?? [];
   const emulated = devices.some((each) => !('native' in each));
-  const all = emulated
-    ? devices
-    : [...parseDaemonConfig({}).devices.map(deviceOptions), ...devices];
+  const all =
+    emulated || options.rails !== undefined
+      ? devices
+      : [...parseDaemonConfig({}).devices.map(deviceOptions), ...devices];
   if (all.every((each) => 'native' in each || each.transport === 'roce')) {
     throw usageFailure('wire options require an iWARP device; see `iwarpd start --help`');
   }

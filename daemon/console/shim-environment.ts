@@ -22,6 +22,15 @@ const ANY_ORDER = 'verify_asan_link_order=0';
 const LIBFABRIC_VARIABLE = 'FI_VERBS_DEVICE_NAME';
 
 /**
+ * NCCL 2.28 calls its plugin of GPU-initiated networking (GIN), which without an mlx5 device it has not
+ * loaded, and crashes; with 0 it does not look for one.
+ */
+const GIN_VARIABLE = 'NCCL_GIN_TYPE';
+
+/** NCCL takes every device whose link is Ethernet, but connects queue pairs as on RoCE only. */
+const NCCL_DEVICES_VARIABLE = 'NCCL_IB_HCA';
+
+/**
  * The variables that direct a program to the daemon at `socketPath`. `inherited` is the current
  * environment: libraries that it preloads stay. `needed` are the program's libraries.
  * CommandFailure if there is no preload library.
@@ -34,7 +43,9 @@ export function shimVariables(
   checkShim(preloadPath(), existsSync(preloadPath()));
   const path = resolve(socketPath);
   const allowed = inherited[ALLOW_DAEMON_VARIABLE];
-  const libfabricDevice = inherited[LIBFABRIC_VARIABLE] ?? rdmaCmDevice(sysfsPath(path));
+  const devices = devicesOf(sysfsPath(path));
+  const libfabricDevice = inherited[LIBFABRIC_VARIABLE] ?? rdmaCmDevice(devices);
+  const ncclDevices = inherited[NCCL_DEVICES_VARIABLE] ?? allButIwarp(devices);
   return {
     LD_PRELOAD: [
       ...needed.filter((name) => MUST_COME_FIRST.test(name)),
@@ -44,7 +55,9 @@ export function shimVariables(
     IWARPD_SOCKET: path,
     ASAN_OPTIONS: withOption(ANY_ORDER, inherited['ASAN_OPTIONS'], ':'),
     ...valgrindVariables(suppressionsPath(), inherited['VALGRIND_OPTS']),
+    [GIN_VARIABLE]: inherited[GIN_VARIABLE] ?? '0',
     ...(libfabricDevice === undefined ? {} : { [LIBFABRIC_VARIABLE]: libfabricDevice }),
+    ...(ncclDevices === undefined ? {} : { [NCCL_DEVICES_VARIABLE]: ncclDevices }),
     ...(allowed === undefined || allowed === '' ? {} : { [ALLOW_DAEMON_VARIABLE]: allowed }),
   };
 }
@@ -101,25 +114,41 @@ function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/**
- * The first device that connects by rdma_cm, if the first device of the tree does not: programs that
- * use the first one then need its name. Also undefined if the tree cannot be read.
- */
-function rdmaCmDevice(sysfs: string): string | undefined {
+interface TreeDevice {
+  readonly name: string;
+  readonly isIwarp: boolean;
+}
+
+/** Devices of the tree in the order in which programs find them; none if it cannot be read. */
+function devicesOf(sysfs: string): readonly TreeDevice[] {
   const verbs = join(sysfs, 'class/infiniband_verbs');
   try {
     const nodes = readdirSync(verbs).filter((name) => /^uverbs\d+$/.test(name));
     nodes.sort((a, b) => numberOf(a) - numberOf(b));
-    const names = nodes.map((node) => readFileSync(join(verbs, node, 'ibdev'), 'utf8').trim());
-    const connected = names.findIndex((name) => {
-      if (!/^[\w.-]{1,63}$/.test(name)) return false;
+    return nodes.map((node) => {
+      const name = readFileSync(join(verbs, node, 'ibdev'), 'utf8').trim();
+      if (!/^[\w.-]{1,63}$/.test(name)) return { name, isIwarp: false };
       const type = readFileSync(join(sysfs, 'class/infiniband', name, 'node_type'), 'utf8');
-      return type.trim() === '4: RNIC';
+      return { name, isIwarp: type.trim() === '4: RNIC' };
     });
-    return connected > 0 ? names[connected] : undefined;
   } catch {
-    return undefined;
+    return [];
   }
+}
+
+/**
+ * The first device that connects by rdma_cm, if the first device of all does not: programs that use
+ * the first one then need its name.
+ */
+function rdmaCmDevice(devices: readonly TreeDevice[]): string | undefined {
+  const [first, ...others] = devices;
+  return first?.isIwarp === true ? undefined : others.find(({ isIwarp }) => isIwarp)?.name;
+}
+
+/** NCCL's list of the devices that it leaves out; undefined if there are none. */
+function allButIwarp(devices: readonly TreeDevice[]): string | undefined {
+  const names = devices.filter(({ isIwarp }) => isIwarp).map(({ name }) => name);
+  return names.length === 0 ? undefined : `^=${names.join(',')}`;
 }
 
 function numberOf(node: string): number {

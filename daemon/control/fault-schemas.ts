@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import {
   FAULT_KINDS,
+  FAULT_MS_MAX,
   FAULT_OPCODES,
   FAULT_PARAMETERS,
   FAULT_PLACES,
@@ -17,8 +18,6 @@ import {
 } from '#contract/protocol/faults';
 import { ERRNO, type ErrnoCode } from '#contract/verbs/errors';
 
-/** Longer than any test waits, and within the range of a timer. */
-const MS_MAX = 3_600_000;
 const COUNT_MAX = 2 ** 31 - 1;
 const SEED_MAX = 2 ** 32 - 1;
 const QP_NUMBER_MAX = 2 ** 24 - 1;
@@ -43,7 +42,7 @@ const specFields = z.strictObject({
   once: z.boolean().exactOptional(),
   probability: z.number().gt(0).max(1).exactOptional(),
   seed: z.int().nonnegative().max(SEED_MAX).exactOptional(),
-  ms: z.int().positive().max(MS_MAX).exactOptional(),
+  ms: z.int().positive().max(FAULT_MS_MAX).exactOptional(),
   bytesPerSecond: count.exactOptional(),
   bytes: count.exactOptional(),
   afterBytes: z.int().nonnegative().max(Number.MAX_SAFE_INTEGER).exactOptional(),

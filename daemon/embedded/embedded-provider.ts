@@ -46,7 +46,7 @@ import { EmbeddedFaults } from './embedded-faults.ts';
 export type { FaultControl, FaultSpec, FaultStatus };
 
 /** A device of `createEmbedded`. */
-export interface EmbeddedDevice extends Omit<DeviceConfig, 'addresses'> {
+export interface EmbeddedDevice extends Omit<DeviceConfig, 'addresses' | 'rail'> {
   /**
    * Addresses of the device. If empty or omitted: every address of the host that no other device has.
    * A device over SCTP needs some.

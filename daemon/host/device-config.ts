@@ -6,6 +6,7 @@ import { invalid } from '#contract/verbs/errors';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import type { DeviceProfile } from '../rnic/device-profile.ts';
 import { DEVICE_KINDS, deviceKind } from './device-kinds.ts';
+import type { Rail } from './rails.ts';
 import type { KindChoice } from './stream-carrier.ts';
 
 /** Protocols that a device may speak. */
@@ -24,6 +25,8 @@ export interface DeviceConfig extends KindChoice {
   readonly profile?: Partial<DeviceProfile>;
   /** Wire options of an iWARP device that differ from the defaults. */
   readonly wire?: Partial<WireDefaults>;
+  /** For a RoCE device that is a PCI function of its own. */
+  readonly rail?: Rail;
 }
 
 /** Without configuration, a host has one device for all its addresses. */

@@ -16,15 +16,16 @@ import { Nic } from '../rnic/nic.ts';
 import { type DeviceConfig, WIRE_DEFAULTS } from './device-config.ts';
 import type { DeviceKind } from './device-kind.ts';
 import { deviceKind } from './device-kinds.ts';
-import { hwCounters, linkCounters } from './roce/roce-counters.ts';
+import type { Rail } from './rails.ts';
+import { hwCounters, linkCounters, portCounters } from './roce/roce-counters.ts';
 import { type PortHost, RocePort } from './roce/roce-port.ts';
 import { RoceVerbs } from './roce/roce-verbs.ts';
 import type { ServedDevice } from './served-device.ts';
 
 /** Reported as firmware version; the version of the package. */
 const FIRMWARE_VERSION = '0.1.0';
-/** 'iwd' in ASCII: not assigned by the IEEE. */
-const VENDOR_ID = 0x697764;
+/** Of devices that are no rails. The vendor is 'iwd' in ASCII: not assigned by the IEEE. */
+const OWN_IDENTITY = { firmware: FIRMWARE_VERSION, vendorId: 0x697764, vendorPartId: 1 };
 /** `ibv_mtu` ends at 4096; iWARP segments by TCP's EMSS instead. */
 const MTU_BYTES = 4096;
 /** A message's offsets are 32 bits wide (RFC 5041 §4.3); half of that keeps lengths positive. */
@@ -42,6 +43,7 @@ export class EmulatedDevice implements ServedDevice {
   /** The device as the connection manager sees it. */
   readonly cmDevice: CmDevice;
   readonly kind: DeviceKind;
+  readonly rail: Rail | undefined;
 
   /** For a RoCE device for every address: the addresses that other RoCE devices name. */
   readonly others: readonly string[];
@@ -66,6 +68,7 @@ export class EmulatedDevice implements ServedDevice {
     const kind = deviceKind(config);
     assert(kind !== undefined, 'device of an unknown kind');
     this.kind = kind;
+    this.rail = config.rail;
     this.info = {
       name: config.name,
       backend: 'emulated',
@@ -75,7 +78,8 @@ export class EmulatedDevice implements ServedDevice {
       addresses: config.addresses,
     };
     const isRoce = this.transport === 'roce';
-    this.rocePort = isRoce && host ? new RocePort({ ...this.info, others }, host) : undefined;
+    const source = { ...this.info, others, shownInterface: config.rail?.interfaceName };
+    this.rocePort = isRoce && host ? new RocePort(source, host) : undefined;
     this.nic = new Nic({
       name: config.name,
       seed: random(),
@@ -106,12 +110,13 @@ export class EmulatedDevice implements ServedDevice {
   }
 
   attributes(): DeviceAttributes {
+    const { firmware, vendorId, vendorPartId } = this.rail?.identity ?? OWN_IDENTITY;
     return {
       ...this.nic.queryDevice(),
-      fwVer: FIRMWARE_VERSION,
+      fwVer: firmware,
       nodeGuid: this.info.nodeGuid,
-      vendorId: VENDOR_ID,
-      vendorPartId: 1,
+      vendorId,
+      vendorPartId,
       hwVer: 0,
       physPortCnt: 1,
     };
@@ -123,6 +128,11 @@ export class EmulatedDevice implements ServedDevice {
 
   get hwCounters(): Readonly<Record<string, number>> | undefined {
     return this.rocePort && hwCounters(this.rocePort.counters, this.nic.counters);
+  }
+
+  get portCounters(): Readonly<Record<string, number>> | undefined {
+    if (this.rail === undefined || this.rocePort === undefined) return undefined;
+    return portCounters(this.rocePort.counters, this.nic.counters);
   }
 
   get linkCounters(): Readonly<Record<string, number>> | undefined {
@@ -162,8 +172,11 @@ interface HostIdentity {
   readonly name: string;
 }
 
+let known: HostIdentity | undefined;
+
 function hostIdentity(): HostIdentity {
-  return { machineId: readMachineId(), name: hostname() };
+  known ??= { machineId: readMachineId(), name: hostname() };
+  return known;
 }
 
 function readMachineId(): string {

@@ -1,7 +1,13 @@
 /** Addresses of this host and of its devices, and their GIDs. */
 import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
-import { addressBytes, addressFamily, canonicalAddress, isLoopback } from '#base/address';
+import {
+  addressBytes,
+  addressFamily,
+  addressText,
+  canonicalAddress,
+  isLoopback,
+} from '#base/address';
 import { interfaceWith } from '#native-bridge/libc/interface-address';
 import { SystemCallError } from '#native-bridge/libc/libc';
 
@@ -40,6 +46,8 @@ export interface DeviceAddresses {
   readonly addresses: readonly string[];
   /** For a device without addresses: the addresses that others name. */
   readonly others?: readonly string[] | undefined;
+  /** The name under which programs see its interface, if that is not the host's. */
+  readonly shownInterface?: string | undefined;
 }
 
 /** The addresses of the host that a device without configured addresses may use. */
@@ -57,6 +65,9 @@ export function unnamedAddresses(
 export function primaryAddress(device: DeviceAddresses, host: readonly HostAddress[]): HostAddress {
   const [own] = device.addresses;
   if (own !== undefined) {
+    if (device.shownInterface !== undefined) {
+      return { address: own, interfaceName: device.shownInterface };
+    }
     const found = host.find(({ address }) => address === own);
     return found ?? { address: own, interfaceName: interfaceOf(own) };
   }
@@ -101,11 +112,7 @@ export function gidBytes(address: string): Uint8Array {
 
 /** The address that a GID stands for. */
 export function gidAddress(gid: Uint8Array): string {
-  const groups = Array.from({ length: gid.length / 2 }, (_, index) => {
-    return (((gid[2 * index] ?? 0) << 8) | (gid[2 * index + 1] ?? 0)).toString(16);
-  });
-  const text = groups.join(':');
-  return canonicalAddress(text) ?? text;
+  return addressText(gid);
 }
 
 /** The kernel's index of a network interface; undefined if there is none of this name. */

@@ -28,8 +28,13 @@ import type { HostClock } from './links/network.ts';
 /** Limit of faults: every message of every connection is compared with all of them. */
 export const FAULTS_MAX = 1_024;
 
+/** Kinds that `ms` ends. For other kinds it has another meaning. */
+const PASSING: ReadonlySet<FaultKind> = new Set(['drop', 'port-down']);
+
 /** Spelling in messages. */
 const NAMES = { iwarp: 'iWARP', roce: 'RoCE' } as const;
+
+const MICROS_PER_MS = 1000;
 
 /** Interface of the faults to their host. */
 export interface FaultHost {
@@ -113,6 +118,10 @@ export class HostFaults {
     this.#host.noteFault(`fault ${fault.id} added: ${JSON.stringify(spec)}`);
     this.#changed();
     if (fault.atOnce) this.#happen(fault);
+    if (spec.ms !== undefined && PASSING.has(spec.kind)) {
+      // Numbers are never used again, so one that is removed earlier needs no cancellation.
+      this.#host.clock.after(spec.ms * MICROS_PER_MS, () => this.remove(fault.id));
+    }
     return fault;
   }
 

@@ -28,6 +28,7 @@ import type { AddressVector, QPModification } from '../rnic/qp-attributes.ts';
 import type { CQInit } from '../rnic/queues/completion-queue.ts';
 import type { SRQInit } from '../rnic/queues/shared-receive-queue.ts';
 import type { IbEventFacts } from './host-id.ts';
+import type { Rail } from './rails.ts';
 import type { GroupAccount } from './roce/multicast-groups.ts';
 
 /** An object whose tag, set by its owner, routes its events. */
@@ -154,8 +155,12 @@ export interface ServedDevice {
   /** Path of the kernel's node of a native device. */
   readonly node?: string | undefined;
   readonly nic: DeviceObjects;
+  /** Its place in the machine, if it is a rail. */
+  readonly rail?: Rail | undefined;
   /** Counters of the port of a RoCE device, by the names of the kernel's rxe. */
   readonly hwCounters?: Readonly<Record<string, number>> | undefined;
+  /** Standard counters of the port of a rail, by the names of the kernel. */
+  readonly portCounters?: Readonly<Record<string, number>> | undefined;
   /** Counters of packets from other hosts that were dropped, or were remarkable. */
   readonly linkCounters?: Readonly<Record<string, number>> | undefined;
   /** Undefined for a device whose connection manager connects queue pairs. */

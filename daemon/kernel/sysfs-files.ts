@@ -1,27 +1,63 @@
 /** Writes the files of the device tree. */
-import { linkSync, mkdirSync, renameSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import {
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  realpathSync,
+  renameSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs';
+import { dirname, join, relative } from 'node:path';
+import type { FileContent } from './pci-tree.ts';
 
 /** In a directory that programs do not list. */
 const NEW_FILE = '.new';
 
 /**
- * Writes new files; contents lack the final newline. Files with the same content are hard links to one
+ * Writes new files; texts lack the final newline. Files with the same content are hard links to one
  * file: on a disk a link costs a hundredth of a file, and the daemon must not report ready before the
  * tree exists. So files must be replaced, never written to.
  */
-export function writeFiles(directory: string, files: ReadonlyMap<string, string>): void {
+export function writeFiles(directory: string, files: ReadonlyMap<string, FileContent>): void {
   const folders = new Set([...files.keys()].map((path) => dirname(path)));
   for (const folder of folders) mkdirSync(join(directory, folder), { recursive: true });
-  const written = new Map<string, string>();
+  const written = new Map<FileContent, string>();
   for (const [path, content] of files) {
     const file = join(directory, path);
     const same = written.get(content);
     if (same === undefined) {
-      writeFileSync(file, `${content}\n`);
+      writeFileSync(file, typeof content === 'string' ? `${content}\n` : content);
       written.set(content, file);
     } else {
       linkSync(same, file);
+    }
+  }
+}
+
+/** Makes symbolic links, by path, to other paths of the tree: relative ones, as in sysfs. */
+export function writeLinks(directory: string, links: ReadonlyMap<string, string>): void {
+  for (const [path, target] of links) {
+    const link = join(directory, path);
+    mkdirSync(dirname(link), { recursive: true });
+    symlinkSync(relative(dirname(path), target), link);
+  }
+}
+
+/** Directories that list what the machine has beside what the tree adds. */
+const SHARED_FOLDERS = ['bus/pci/devices', 'class/pci_bus', 'class/net'];
+
+/** Adds links to what the machine has now in the directories that the tree shares with it. */
+export function linkMachine(directory: string): void {
+  for (const folder of SHARED_FOLDERS) {
+    const real = join('/sys', folder);
+    if (!existsSync(real)) continue;
+    for (const name of readdirSync(real)) {
+      const link = join(directory, folder, name);
+      const entry = join(real, name);
+      // It may have gone meanwhile.
+      if (existsSync(entry) && !existsSync(link)) symlinkSync(realpathSync(entry), link);
     }
   }
 }

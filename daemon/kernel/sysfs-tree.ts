@@ -7,10 +7,12 @@ import { existsSync, lstatSync, mkdirSync, rmSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { AsyncEventType } from '#contract/verbs/enums';
 import { type HostAddress, hostAddresses, primaryAddress } from '#daemon/host/host-addresses';
+import { NO_RATE } from '#daemon/host/rails';
 import type { DeviceAsyncEvent, ServedDevice } from '#daemon/host/served-device';
 import type { DeviceDirectory } from '../clients/objects/device-directory.ts';
 import type { DeviceEventSink } from '../clients/objects/event-router.ts';
 import { placeFailure } from '../clients/own-place.ts';
+import { machineCpus } from './machine-cpus.ts';
 import {
   type DeviceNumber,
   type KernelDevice,
@@ -18,7 +20,15 @@ import {
   PORT_STATES,
   RDMA_CM_NUMBER,
 } from './nldev/devices.ts';
-import { replaceFile, writeFiles } from './sysfs-files.ts';
+import {
+  addRails,
+  carrierFiles,
+  devicePath,
+  type FileContent,
+  nodePath,
+  type TreeParts,
+} from './pci-tree.ts';
+import { linkMachine, replaceFile, writeFiles, writeLinks } from './sysfs-files.ts';
 
 /** Readable by other users' programs, if the daemon serves them. */
 const DIRECTORY_MODE = 0o755;
@@ -28,39 +38,55 @@ export function sysfsPath(socketPath: string): string {
   return `${socketPath}.sysfs`;
 }
 
-/** The files of the tree by path; contents lack the final newline. */
-export function sysfsFiles(
+/** The files and links of the tree. */
+export function sysfsTree(
   devices: readonly KernelDevice[],
   host: readonly HostAddress[],
-): Map<string, string> {
-  const files = new Map<string, string>([
+  cpus = machineCpus(),
+): TreeParts {
+  const files = new Map<string, FileContent>([
     ['class/infiniband_verbs/abi_version', '6'],
     ['class/misc/rdma_cm/abi_version', '4'],
     ['class/misc/rdma_cm/dev', numberText(RDMA_CM_NUMBER)],
+    // Of nodes, the preload library lists the names only.
+    ['dev/infiniband/rdma_cm', ''],
   ]);
   for (const device of devices) addDevice(files, device, host);
-  return files;
+  const tree = { files, links: new Map<string, string>() };
+  addRails(tree, devices, cpus);
+  return tree;
 }
 
 function addDevice(
-  files: Map<string, string>,
+  files: Map<string, FileContent>,
   device: KernelDevice,
   host: readonly HostAddress[],
 ): void {
   const { interfaceName } = primaryAddress(device, host);
-  const node = `class/infiniband_verbs/${device.nodeName}`;
+  const node = nodePath(device);
   files.set(`${node}/abi_version`, String(device.persona.abiVersion));
   files.set(`${node}/dev`, numberText(device.number));
   files.set(`${node}/ibdev`, device.name);
-  const root = `class/infiniband/${device.name}`;
+  files.set(`dev/infiniband/${device.nodeName}`, '');
+  const root = devicePath(device);
   const guid = device.nodeGuid.replace(/(.{4})(?!$)/g, '$1:');
   files.set(`${root}/node_type`, device.persona.nodeType.name);
   files.set(`${root}/node_desc`, device.persona.description);
   files.set(`${root}/node_guid`, guid);
   files.set(`${root}/sys_image_guid`, guid);
-  files.set(`${root}/fw_ver`, '');
-  files.set(`${root}/device/net/${interfaceName}/operstate`, 'up');
+  const { rail } = device;
+  files.set(`${root}/fw_ver`, rail?.identity.firmware ?? '');
   const port = portPath(device);
+  if (rail === undefined) {
+    files.set(`${root}/device/net/${interfaceName}/operstate`, 'up');
+  } else {
+    files.set(`${root}/hca_type`, rail.identity.hcaType);
+    files.set(`${root}/board_id`, rail.identity.boardId);
+    files.set(`${root}/hw_rev`, '0');
+    for (const [name, value] of Object.entries(device.portCounters ?? {})) {
+      files.set(`${port}/counters/${name}`, String(value));
+    }
+  }
   device.persona.gids(device, host).forEach((entry, index) => {
     files.set(`${port}/gids/${index}`, entry.gid);
     files.set(`${port}/gid_attrs/types/${index}`, entry.type);
@@ -69,7 +95,7 @@ function addDevice(
     }
   });
   files.set(`${port}/link_layer`, 'Ethernet');
-  files.set(`${port}/rate`, '2.5 Gb/sec (1X SDR)');
+  files.set(`${port}/rate`, (rail?.rate ?? NO_RATE).text);
   files.set(`${port}/cap_mask`, `0x${device.persona.portCapFlags.toString(16).padStart(8, '0')}`);
   files.set(`${port}/lid`, '0x0');
   files.set(`${port}/sm_lid`, '0x0');
@@ -82,17 +108,14 @@ function addDevice(
 }
 
 function portPath(device: KernelDevice): string {
-  return `class/infiniband/${device.name}/ports/1`;
+  return `${devicePath(device)}/ports/1`;
 }
 
 /** The files that change while the daemon runs. */
 function portStateFiles(device: KernelDevice): [path: string, content: string][] {
   const { name, physName } = PORT_STATES[device.portState];
   const port = portPath(device);
-  return [
-    [`${port}/state`, name],
-    [`${port}/phys_state`, physName],
-  ];
+  return [[`${port}/state`, name], [`${port}/phys_state`, physName], ...carrierFiles(device)];
 }
 
 /**
@@ -107,7 +130,10 @@ export function publishSysfs(
   const devices = kernelDevices(emulated);
   makeDirectory(directory);
   try {
-    writeFiles(directory, sysfsFiles(devices, hostAddresses()));
+    const { files, links } = sysfsTree(devices, hostAddresses());
+    writeFiles(directory, files);
+    writeLinks(directory, links);
+    if (links.size > 0) linkMachine(directory);
   } catch (error) {
     throw placeFailure('write', directory, error);
   }
@@ -188,16 +214,19 @@ function numberText({ major, minor }: DeviceNumber): string {
 
 const INTERVAL_MS = 1000;
 
-/** Keeps the `hw_counters` of RoCE devices up to date; `iwarpd status` has the current values. */
+/** A device with the counters of its port, if it has some. */
+type CountingDevice = Pick<ServedDevice, 'name' | 'hwCounters' | 'portCounters'>;
+
+/** Keeps the `hw_counters` of RoCE devices and `counters` of rails up to date; `iwarpd status` has the current values. */
 class CounterFiles {
   readonly #directory: string;
-  readonly #devices: readonly Pick<ServedDevice, 'name' | 'hwCounters'>[];
+  readonly #devices: readonly CountingDevice[];
   /** Values as last written, by path. */
   readonly #written = new Map<string, number>();
   readonly #timer: NodeJS.Timeout | undefined;
 
   /** `directory` contains the tree, with every counter at 0. */
-  constructor(directory: string, devices: readonly Pick<ServedDevice, 'name' | 'hwCounters'>[]) {
+  constructor(directory: string, devices: readonly CountingDevice[]) {
     this.#directory = directory;
     this.#devices = devices.filter(({ hwCounters }) => hwCounters !== undefined);
     if (this.#devices.length === 0) return;
@@ -213,18 +242,23 @@ class CounterFiles {
 
   #update(): void {
     try {
-      for (const { name, hwCounters = {} } of this.#devices) {
-        const folder = `class/infiniband/${name}/ports/1/hw_counters`;
-        for (const [counter, value] of Object.entries(hwCounters)) {
-          const path = `${folder}/${counter}`;
-          if ((this.#written.get(path) ?? 0) === value) continue;
-          replaceFile(this.#directory, path, String(value));
-          this.#written.set(path, value);
-        }
+      for (const { name, hwCounters = {}, portCounters = {} } of this.#devices) {
+        const port = `class/infiniband/${name}/ports/1`;
+        this.#write(`${port}/hw_counters`, hwCounters);
+        this.#write(`${port}/counters`, portCounters);
       }
     } catch {
       // The tree was removed, by the stopping daemon or another process.
       this.close();
+    }
+  }
+
+  #write(folder: string, counters: Readonly<Record<string, number>>): void {
+    for (const [counter, value] of Object.entries(counters)) {
+      const path = `${folder}/${counter}`;
+      if ((this.#written.get(path) ?? 0) === value) continue;
+      replaceFile(this.#directory, path, String(value));
+      this.#written.set(path, value);
     }
   }
 }

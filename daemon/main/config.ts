@@ -19,6 +19,7 @@ import { ALL_TIERS } from '../clients/objects/daemon-memory.ts';
 import { type ClientQuotas, DEFAULT_QUOTAS, OBJECT_KINDS } from '../clients/objects/quotas.ts';
 import { faultSpec } from '../control/fault-schemas.ts';
 import { inputFaults } from '../control/input-fault.ts';
+import { ADAPTERS, type AdapterName } from '../host/adapter-identity.ts';
 import {
   checkedDevices,
   checkIsolated,
@@ -27,6 +28,13 @@ import {
   type DeviceConfig,
 } from '../host/device-config.ts';
 import { FAULTS_MAX } from '../host/host-faults.ts';
+import {
+  NUMA_NODES_MAX,
+  RAIL_RATES,
+  RAILS_MAX,
+  railDevices,
+  SHOWN_NODES_MAX,
+} from '../host/rails.ts';
 import type { WireDefaults } from '../iwarp/cm/cm-types.ts';
 import { checkedNativeDevices, type NativeDeviceConfig } from '../native/native-config.ts';
 import { DEFAULT_PROFILE, type DeviceProfile } from '../rnic/device-profile.ts';
@@ -93,6 +101,24 @@ const nativeDevice = z.strictObject({
 
 const device = z.union([emulatedDevice, nativeDevice]);
 
+const ADAPTER_NAMES = Object.keys(ADAPTERS) as AdapterName[];
+
+const rails = z.strictObject({
+  count: z.int().min(1).max(RAILS_MAX),
+  names: z.string().optional(),
+  interfaces: z.string().optional(),
+  addresses: z.array(z.string()).readonly().optional(),
+  pci: z.array(z.string()).readonly().optional(),
+  numa: z
+    .union([
+      z.int().min(1).max(SHOWN_NODES_MAX),
+      z.array(z.int().min(-1).lt(NUMA_NODES_MAX)).readonly(),
+    ])
+    .optional(),
+  rate: z.literal(RAIL_RATES).optional(),
+  identity: z.enum(ADAPTER_NAMES).optional(),
+});
+
 const quotas = z.strictObject({
   objects: overrides(OBJECT_KINDS).default({}),
   sharedBytes: count.default(DEFAULT_QUOTAS.sharedBytes),
@@ -106,10 +132,12 @@ const daemonConfig = z.strictObject({
   /** Default: `$IWARPD_SOCKET`, the runtime directory, or a per-user temporary one. */
   socketPath: z.string().min(1).optional(),
   /**
-   * Emulated and native devices. If none is emulated, there are `roce0` and `iwarp0`, each for all
-   * addresses.
+   * Emulated and native devices. If none is emulated and there are no rails, there are `roce0` and
+   * `iwarp0`, each for all addresses.
    */
   devices: z.array(device).readonly().default([]),
+  /** RoCE devices that are PCI functions, before `devices`. */
+  rails: rails.optional(),
   /**
    * Serve native devices found by rdma-core: those in `devices`, or all if it lists none. If false,
    * do not look for any.
@@ -243,7 +271,7 @@ function socketPathFor(environment: Readonly<Record<string, string | undefined>>
 function devicesOf(
   data: z.output<typeof daemonConfig>,
 ): Pick<DaemonConfig, 'devices' | 'nativeDevices'> {
-  const emulated: DeviceConfig[] = [];
+  const emulated: DeviceConfig[] = data.rails === undefined ? [] : [...railDevices(data.rails)];
   const native: NativeDeviceConfig[] = [];
   for (const config of data.devices) {
     if ('native' in config) native.push(config);

@@ -31,6 +31,7 @@ import {
 import { HealthWatch } from './daemon-health.ts';
 import { allDevices, DaemonTarget } from './daemon-target.ts';
 import { inlineWholePaths, keepYoungGenerationSmall } from './engine-flags.ts';
+import { assertFreePlaces } from './free-places.ts';
 import { dropToken, type TokenInUse, takeToken } from './http-token.ts';
 import { assertLocalAddresses } from './local-addresses.ts';
 import { createLog, hostObserver, standardErrorLog, ThrottledLog } from './log.ts';
@@ -134,6 +135,7 @@ export class Daemon {
     const config = parseDaemonConfig(options);
     const log = parts.log ?? createLog(config.logLevel, standardErrorLog(config.logFormat));
     const notes = new ThrottledLog(log);
+    assertFreePlaces(config.devices);
     await assertLocalAddresses(config);
     const health = new HealthWatch(config, notes.note, parts.logLinesDropped ?? (() => 0));
     const { onLoaded, findings } = parts;

@@ -6,6 +6,7 @@
 #include "descriptor-table.h"
 #include "device-node.h"
 #include "interpose.h"
+#include "sysfs-tree.h"
 
 _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout on 64-bit machines");
 
@@ -92,12 +93,83 @@ static FILE *open_rsocket_setting(const char *path, const char *mode) {
  * kernel NULL is one more bad address. */
 #define MAY_BE_NULL(path) __asm__("" : "+r"(path));
 
+/* Calls that resolve the path: the answer is not in the tree. */
+#define RESOLVE(name, ...)                                                                         \
+  return sysfs_original(REAL(name)(sysfs_redirect(directory, path, redirected), ##__VA_ARGS__));
+
+/* How glob() lists directories and looks at files, in place of calls inside libc. */
+static void *open_listing(const char *path) { return opendir(path); }
+static void *next_entry(void *listing) { return readdir(listing); }
+static void close_listing(void *listing) { closedir(listing); }
+#define GLOB(name)                                                                                 \
+  if ((flags & GLOB_ALTDIRFUNC) == 0) {                                                            \
+    flags |= GLOB_ALTDIRFUNC;                                                                      \
+    found->gl_opendir = open_listing;                                                              \
+    found->gl_readdir = (__typeof__(found->gl_readdir))next_entry;                                 \
+    found->gl_closedir = close_listing;                                                            \
+    found->gl_stat = name##_stat;                                                                  \
+    found->gl_lstat = name##_lstat;                                                                \
+  }                                                                                                \
+  return REAL(name)(path, flags, on_error, found);
+#define glob_stat stat
+#define glob_lstat lstat
+#define glob64_stat stat64
+#define glob64_lstat lstat64
+
+/* ftw() and nftw() pass paths in the tree to the program's function, so it is called by one that
+ * translates them. */
+static _Thread_local union {
+  __ftw_func_t ftw;
+  __ftw64_func_t ftw64;
+  __nftw_func_t nftw;
+  __nftw64_func_t nftw64;
+} program_visit;
+
+static const char *shown_path(const char *path, char shown[static REDIRECTED_MAX]) {
+  size_t bytes = strlen(path) + 1;
+  if (bytes > REDIRECTED_MAX) return path;
+  memcpy(shown, path, bytes);
+  return sysfs_original(shown);
+}
+
+#define VISIT(name, status_type)                                                                   \
+  static int name##_visit(const char *path, const status_type *status, int kind) {                 \
+    char shown[REDIRECTED_MAX];                                                                    \
+    return program_visit.name(shown_path(path, shown), status, kind);                              \
+  }
+VISIT(ftw, struct stat)
+VISIT(ftw64, struct stat64)
+
+#define VISIT_PLACE(name, status_type)                                                             \
+  static int name##_visit(const char *path, const status_type *status, int kind,                   \
+                          struct FTW *place) {                                                     \
+    char buffer[REDIRECTED_MAX];                                                                   \
+    const char *shown = shown_path(path, buffer);                                                  \
+    struct FTW moved = {.base = place->base - (int)(strlen(path) - strlen(shown)),                 \
+                        .level = place->level};                                                    \
+    return program_visit.name(shown, status, kind, &moved);                                        \
+  }
+VISIT_PLACE(nftw, struct stat)
+VISIT_PLACE(nftw64, struct stat64)
+
+#define WALK(name, ...)                                                                            \
+  path = sysfs_redirect(directory, path, redirected);                                              \
+  if (path != redirected) return REAL(name)(path, visit, __VA_ARGS__);                             \
+  __typeof__(program_visit) outer = program_visit;                                                 \
+  program_visit.name = visit;                                                                      \
+  int walked = REAL(name)(path, name##_visit, __VA_ARGS__);                                        \
+  program_visit = outer;                                                                           \
+  return walked;
+
+/* Where a relative path begins, for calls without a parameter of this name. */
+static const int directory = AT_FDCWD;
+
 /* Separate, because few calls need the memory for a path. */
 #define DEFINE_SPECIAL(type, name, parameters, arguments, on_special)                              \
   static NOINLINE type special_##name parameters {                                                 \
     char redirected[REDIRECTED_MAX];                                                               \
     on_special                                                                                     \
-    path = sysfs_redirect(path, redirected);                                                       \
+    path = sysfs_redirect(directory, path, redirected);                                            \
     return REAL(name) arguments;                                                                   \
   }
 
@@ -132,6 +204,16 @@ static FILE *open_rsocket_setting(const char *path, const char *mode) {
   }
 
 PATH_CALLS(DEFINE, DEFINE_VARIADIC)
+
+/* libibverbs asks for the index of the interface that sysfs names for a GID. */
+EXPORT unsigned if_nametoindex(const char *name) {
+  unsigned index = REAL(if_nametoindex)(name);
+  if (index != 0) return index;
+  int saved = errno;
+  index = sysfs_interface_index(name);
+  errno = saved;
+  return index;
+}
 
 /* Older libraries call these. */
 EXPORT int __open(const char *path, int flags, ...) {

@@ -98,35 +98,3 @@ void device_node_statx(dev_t number, struct statx *status) {
   status->stx_rdev_major = major(number);
   status->stx_rdev_minor = minor(number);
 }
-
-/* Writes "root" + "path" to `target`. False when they do not fit. */
-static bool append(char *target, const char *root, size_t root_bytes, const char *path) {
-  size_t length = strlen(path);
-  if (root_bytes + length >= REDIRECTED_MAX) return false;
-  memcpy(target, root, root_bytes);
-  memcpy(target + root_bytes, path, length + 1);
-  return true;
-}
-
-const char *sysfs_redirect(const char *path, char redirected[static REDIRECTED_MAX]) {
-  static const char class_folder[] = "/class/infiniband";
-  const size_t prefix = sizeof "/sys/class/infiniband" - 1;
-  if (strncmp(path, "/sys/class/infiniband", prefix) != 0) return path;
-  const char *rest = path + prefix;
-  if (strncmp(rest, "_verbs", 6) == 0) rest += 6;
-  if (*rest != '\0' && *rest != '/') return path;
-  const char *root = secure_getenv("SYSFS_PATH");
-  if (root == NULL || root[0] != '/') return path;
-  size_t root_bytes = strlen(root);
-  while (root_bytes > 0 && root[root_bytes - 1] == '/') root_bytes--;
-  if (root_bytes == 4 && strncmp(root, "/sys", 4) == 0) return path;
-  int saved = errno;
-  /* Once the daemon and its tree are gone, show the machine's own devices. */
-  if (!append(redirected, root, root_bytes, class_folder) ||
-      syscall(SYS_faccessat, AT_FDCWD, redirected, F_OK) != 0 ||
-      !append(redirected, root, root_bytes, path + sizeof "/sys" - 1)) {
-    errno = saved;
-    return path;
-  }
-  return redirected;
-}

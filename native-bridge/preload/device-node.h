@@ -20,14 +20,16 @@ struct device_node {
 /* Where librdmacm finds an administrator's settings for rsockets. */
 #define RSOCKET_FOLDER "/etc/rdma/rsocket/"
 
-/* True if the path may be a device node, is below /sys/class/infiniband, or is a setting of
+/* True if the path may be a device node, may be described by the daemon's tree, or is a setting of
  * rsockets. Compares a few bytes and allocates nothing. */
 static inline bool path_is_special(const char *path) {
-  if (path == NULL || path[0] != '/') return false;
+  if (path == NULL) return false;
+  if (path[0] == 's') return strncmp(path, "sys/", 4) == 0;
+  if (path[0] != '/') return false;
   if (path[1] == 'd')
-    return strncmp(path, "/dev/infiniband/", 16) == 0 || strncmp(path, "/dev/char/", 10) == 0;
+    return strncmp(path, "/dev/infiniband", 15) == 0 || strncmp(path, "/dev/char/", 10) == 0;
   if (path[1] == 'e') return strncmp(path, RSOCKET_FOLDER, sizeof RSOCKET_FOLDER - 1) == 0;
-  return path[1] == 's' && strncmp(path, "/sys/class/infiniband", 21) == 0;
+  return path[1] == 's' && strncmp(path, "/sys/", 5) == 0;
 }
 
 /* Which device node the path names, if any. */
@@ -42,12 +44,5 @@ int device_node_exists(const struct device_node *node);
 /* The result of stat() for a node. */
 void device_node_stat(dev_t number, struct stat *status);
 void device_node_statx(dev_t number, struct statx *status);
-
-/* Space for a redirected path, in bytes. */
-#define REDIRECTED_MAX 4096
-
-/* Returns the same path below $SYSFS_PATH when it is /sys/class/infiniband or infiniband_verbs and
- * exists there; else the path itself. */
-const char *sysfs_redirect(const char *path, char redirected[static REDIRECTED_MAX]);
 
 #endif

@@ -3,6 +3,7 @@
 #define IWARPD_INTERPOSE_H
 
 #include <fcntl.h>
+#include <net/if.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <sys/ioctl.h>
@@ -29,7 +30,7 @@ ssize_t __read_chk(int fd, void *buffer, size_t length, size_t buffer_bytes);
   ROW(, fcntl64) ROW(, close_range) ROW(, closefrom) ROW(, socket) ROW(, bind)                     \
   ROW(, getsockname) ROW(, setsockopt) ROW(, getsockopt) ROW(, send) ROW(, sendto) ROW(, sendmsg)  \
   ROW(, recv) ROW(, recvfrom) ROW(, recvmsg) ROW(, mremap) ROW(, chroot) ROW(, setuid)             \
-  ROW(, seteuid) ROW(, setreuid) ROW(, setresuid) ROW(, unshare) ROW(, setns)
+  ROW(, seteuid) ROW(, setreuid) ROW(, setresuid) ROW(, unshare) ROW(, setns) ROW(, if_nametoindex)
 /* clang-format on */
 
 #define REAL_FUNCTIONS(ROW) OTHER_CALLS(ROW) PATH_CALLS(ROW, ROW)

@@ -254,6 +254,8 @@ describe.skipIf(!built)(`iwarpd env${reason}`, () => {
     expect(stdout).toContain(`export IWARPD_SOCKET=${socket}\n`);
     expect(stdout).toMatch(/^export SYSFS_PATH=.*\n/m);
     expect(stdout).toContain('export FI_VERBS_DEVICE_NAME=iwarp0\n');
+    expect(stdout).toContain('export NCCL_GIN_TYPE=0\n');
+    expect(stdout).toContain("export NCCL_IB_HCA='^=iwarp0'\n");
   });
 
   it('sets no libfabric device if the first one is right, or the user has chosen one', async () => {
@@ -261,6 +263,13 @@ describe.skipIf(!built)(`iwarpd env${reason}`, () => {
     expect((await run('--device', 'a=127.0.0.2', ...print)).stdout).toBe('<>\n');
     const own = { XDG_RUNTIME_DIR: folder.path, FI_VERBS_DEVICE_NAME: 'roce0' };
     expect((await runCommand(['run', ...print], own)).stdout).toBe('<roce0>\n');
+  });
+
+  it('leaves the choices of NCCL to the user, if there are any', async () => {
+    const print = ['--', '/bin/sh', '-c', 'echo "<$NCCL_GIN_TYPE> <$NCCL_IB_HCA>"'];
+    expect((await run(...print)).stdout).toBe('<0> <^=iwarp0>\n');
+    const own = { XDG_RUNTIME_DIR: folder.path, NCCL_GIN_TYPE: '2', NCCL_IB_HCA: 'roce' };
+    expect((await runCommand(['run', ...print], own)).stdout).toBe('<2> <roce>\n');
   });
 
   it('reports that no daemon runs', async () => {

@@ -3,7 +3,7 @@
  * kernel, but knows no verbs: commands of 128 and above tell it what to do next (`probe.h`).
  */
 
-import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { createServer, type Server, Socket } from 'node:net';
 import { constants, tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -158,9 +158,19 @@ export class FakeDaemon {
     for (const [path, text] of [
       ['class/infiniband/iwarp0/node_type', '4: RNIC\n'],
       ['class/infiniband_verbs/abi_version', '6\n'],
+      ['dev/infiniband/rdma_cm', ''],
+      ['devices/pci1000:01/1000:01:00.0/infiniband/roce0/node_type', '1: CA\n'],
+      ['devices/pci1000:01/1000:01:00.0/net/rail0/ifindex', '7\n'],
     ] as const) {
       mkdirSync(dirname(join(this.sysfsPath, path)), { recursive: true });
       writeFileSync(join(this.sysfsPath, path), text);
+    }
+    for (const [link, target] of [
+      ['class/infiniband/roce0', 'infiniband/roce0'],
+      ['class/net/rail0', 'net/rail0'],
+    ] as const) {
+      mkdirSync(dirname(join(this.sysfsPath, link)), { recursive: true });
+      symlinkSync(`../../devices/pci1000:01/1000:01:00.0/${target}`, join(this.sysfsPath, link));
     }
     await new Promise<void>((resolve) => this.#server.listen(this.socketPath, resolve));
   }

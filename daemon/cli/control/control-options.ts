@@ -1,10 +1,11 @@
-/** The commands `reset`, `fault`, `wait`, `top` and `explain` and their options. */
+/** The commands `reset`, `fault`, `rail`, `wait`, `top` and `explain` and their options. */
 import type { Command } from 'commander';
 import { REFUSALS_LIST_MAX } from '#contract/protocol/refusals';
 import { wholeNumber } from '../arguments.ts';
 import type { ControlCommandContext } from './control-context.ts';
 import type { ExplainArguments } from './explain.ts';
 import { addFault } from './fault-options.ts';
+import { addRail } from './rail-options.ts';
 import type { ResetArguments } from './reset.ts';
 import type { TopArguments } from './top.ts';
 import type { WaitArguments } from './wait.ts';
@@ -16,6 +17,7 @@ const INTERVAL_MAX_SECONDS = 3600;
 export function addControl(program: Command, context: ControlCommandContext): void {
   addReset(program, context);
   addFault(program, context);
+  addRail(program, context);
   addWait(program, context);
   addTop(program, context);
   addExplain(program, context);

@@ -8,7 +8,7 @@ import {
 } from '#contract/protocol/refusals';
 import { jsonLine, type Output } from '#daemon/console/output';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
-import { assertDevice } from '../device-name.ts';
+import { findDevice } from '../device-name.ts';
 
 export interface ExplainArguments {
   readonly socket?: string;
@@ -32,7 +32,7 @@ export async function runExplain(
     ...(program === undefined ? {} : { program }),
     ...(device === undefined ? {} : { device }),
   };
-  if (device !== undefined) await assertDevice(device, socketPath);
+  if (device !== undefined) await findDevice(device, socketPath);
   const limit = given.last ?? REFUSALS_LIST_MAX;
   const first = await queryDaemon('listRefusals', { ...filter, limit }, { socketPath });
   print(first.refusals, given, output);

@@ -30,6 +30,14 @@ const ENVIRONMENT: readonly (readonly [string, string])[] = [
     'Set to the first iWARP device for the programs of run and env, unless it is set or that device is the first of all: libfabric connects by rdma_cm.',
   ],
   [
+    'NCCL_GIN_TYPE',
+    'Set to 0 for the programs of run and env, unless it is set: with GIN, NCCL 2.28 crashes without an mlx5 device.',
+  ],
+  [
+    'NCCL_IB_HCA',
+    'Set for the programs of run and env, unless it is set, if there are iWARP devices: NCCL leaves them out.',
+  ],
+  [
     'VALGRIND_OPTS, ASAN_OPTIONS',
     'For the programs of run and env, these get options against false alarms before those that are set.',
   ],

@@ -264,6 +264,9 @@ interface KindEntry {
   readonly takes?: readonly (keyof FaultParameters)[];
 }
 
+/** The longest time of a fault: longer than any test waits, and within the range of a timer. */
+export const FAULT_MS_MAX = 3_600_000;
+
 /** Kinds of faults. */
 export const FAULT_KINDS = {
   delay: {
@@ -336,7 +339,12 @@ export const FAULT_KINDS = {
     on: ['connection'],
     summary: 'Send a Terminate after an FPDU, as for a local error',
   },
-  drop: { place: 'packet', on: ['packets'], summary: 'Drop a packet of RoCE or SCTP' },
+  drop: {
+    place: 'packet',
+    on: ['packets'],
+    takes: ['ms'],
+    summary: 'Drop a packet of RoCE or SCTP, for a time or until the fault is removed',
+  },
   duplicate: {
     place: 'packet',
     on: ['packets'],
@@ -400,7 +408,8 @@ export const FAULT_KINDS = {
   },
   'port-down': {
     place: 'event',
-    summary: 'Take the port down until the fault is removed',
+    takes: ['ms'],
+    summary: 'Take the port down, for a time or until the fault is removed',
   },
   'port-up': { place: 'event', summary: 'Raise the event that the port is active' },
   'qp-fatal': {

@@ -29,6 +29,7 @@ export const Attr = {
   deviceName: 2,
   portIndex: 3,
   capFlags: 4,
+  firmware: 5,
   nodeGuid: 6,
   systemImageGuid: 7,
   portState: 12,

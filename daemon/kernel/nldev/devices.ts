@@ -6,6 +6,7 @@ import {
   interfaceIndex,
   primaryAddress,
 } from '#daemon/host/host-addresses';
+import type { Rail } from '#daemon/host/rails';
 import type { RnicHost } from '#daemon/host/rnic-host';
 import type { GidTableEntry } from '#daemon/host/roce/gid-table';
 import type { Persona } from '../uverbs/persona.ts';
@@ -46,11 +47,14 @@ export interface KernelDevice extends DeviceAddresses {
   readonly number: DeviceNumber;
   /** 16 hex digits. */
   readonly nodeGuid: string;
+  /** Its place in the machine, if it is a rail. */
+  readonly rail?: Rail | undefined;
   /** The network interface of its port, if netlink names it. */
   readonly netdev?: { readonly index: number; readonly name: string } | undefined;
   readonly portState: PortAttributes['state'];
   /** The current values of its port's counters by name, on devices that have some. */
   readonly hwCounters?: Readonly<Record<string, number>> | undefined;
+  readonly portCounters?: Readonly<Record<string, number>> | undefined;
   /** The current GID table of a RoCE device. */
   readonly gids?: readonly GidTableEntry[] | undefined;
 }
@@ -67,6 +71,8 @@ export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
     nodeGuid: device.info.nodeGuid,
     addresses: device.info.addresses,
     others: device.others,
+    rail: device.rail,
+    shownInterface: device.rail?.interfaceName,
     get netdev() {
       return PERSONAS[device.transport].namesInterface ? netdevOf(this) : undefined;
     },
@@ -76,6 +82,9 @@ export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
     get hwCounters() {
       return device.hwCounters && { ...device.hwCounters, ...device.linkCounters };
     },
+    get portCounters() {
+      return device.portCounters;
+    },
     get gids() {
       return device.rocePort?.gids.entries();
     },
@@ -83,9 +92,14 @@ export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
 }
 
 function netdevOf(device: DeviceAddresses): KernelDevice['netdev'] {
-  const { interfaceName } = primaryAddress(device, hostAddresses());
-  const index = interfaceIndex(interfaceName);
-  return index === undefined ? undefined : { index, name: interfaceName };
+  const index = realInterfaceIndex(device);
+  const { interfaceName: name } = primaryAddress(device, hostAddresses());
+  return index === undefined ? undefined : { index, name };
+}
+
+/** The index of the host's interface that has the device's address, whatever name is shown. */
+function realInterfaceIndex({ addresses, others }: DeviceAddresses): number | undefined {
+  return interfaceIndex(primaryAddress({ addresses, others }, hostAddresses()).interfaceName);
 }
 
 /** A device number in netlink's encoding (the kernel's `huge_encode_dev`). */

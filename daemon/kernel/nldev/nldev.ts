@@ -199,6 +199,7 @@ function deviceRecord(device: KernelDevice): Attribute[] {
     text(Attr.deviceName, device.name),
     u32(Attr.portIndex, PORTS),
     u64(Attr.capFlags, BigInt(device.persona.deviceCapFlags)),
+    ...(device.rail === undefined ? [] : [text(Attr.firmware, device.rail.identity.firmware)]),
     u64(Attr.nodeGuid, guid),
     u64(Attr.systemImageGuid, guid),
     u8(Attr.nodeType, device.persona.nodeType.number),

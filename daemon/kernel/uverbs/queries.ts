@@ -1,5 +1,7 @@
 /** Commands that open a context and query the device. */
 import { invalid } from '#contract/verbs/errors';
+import type { AdapterIdentity } from '#daemon/host/adapter-identity';
+import { NO_RATE } from '#daemon/host/rails';
 import type { KernelReply } from '../kernel-file.ts';
 import { PORT_STATES } from '../nldev/devices.ts';
 import { newStruct, setUint64 } from '../struct-fields.ts';
@@ -16,9 +18,6 @@ import type { CommandCall, OpenDevice } from './open-device.ts';
 export const COMP_VECTORS = 1;
 
 const LINK_LAYER_ETHERNET = 2;
-/** One lane of 2.5 Gb/s: an emulated link has no rate. */
-const WIDTH_1X = 1;
-const SPEED_SDR = 1;
 
 /** GET_CONTEXT: EINVAL the second time. */
 export function getContext({ file }: CommandCall): KernelReply {
@@ -62,6 +61,7 @@ export function queryPort({ file, fields }: CommandCall): KernelReply {
     );
   }
   const port = file.device.port();
+  const { rate } = file.device.rail ?? { rate: NO_RATE };
   const { response } = QueryPort;
   const reply = newStruct(response.bytes);
   reply.fields.setUint32(response.portCapFlags, file.persona.portCapFlags, true);
@@ -70,8 +70,8 @@ export function queryPort({ file, fields }: CommandCall): KernelReply {
   reply.fields.setUint8(response.state, PORT_STATES[port.state].state);
   reply.fields.setUint8(response.maxMtu, mtuEnum(port.maxMtuBytes));
   reply.fields.setUint8(response.activeMtu, mtuEnum(port.activeMtuBytes));
-  reply.fields.setUint8(response.activeWidth, WIDTH_1X);
-  reply.fields.setUint8(response.activeSpeed, SPEED_SDR);
+  reply.fields.setUint8(response.activeWidth, rate.width);
+  reply.fields.setUint8(response.activeSpeed, rate.speed);
   reply.fields.setUint8(response.physState, PORT_STATES[port.state].physState);
   reply.fields.setUint8(response.linkLayer, LINK_LAYER_ETHERNET);
   file.persona.putPort(reply.fields);
@@ -108,6 +108,15 @@ function describeDevice(file: OpenDevice, bytes: Uint8Array, fields: DataView): 
   for (const [offset, value] of words) fields.setUint32(offset, value, true);
   fields.setUint8(at.physPortCnt, attributes.physPortCnt);
   file.persona.putDevice(fields, attributes);
+  if (file.device.rail !== undefined) putIdentity(fields, file.device.rail.identity);
+}
+
+function putIdentity(fields: DataView, identity: AdapterIdentity): void {
+  const at = QueryDevice.response;
+  fields.setUint32(at.vendorId, identity.vendorId, true);
+  fields.setUint32(at.vendorPartId, identity.vendorPartId, true);
+  const [major = 0, minor = 0, patch = 0] = identity.firmware.split('.').map(Number);
+  setUint64(fields, at.fwVer, major * 2 ** 32 + minor * 2 ** 16 + patch);
 }
 
 /** The bytes of a GUID in memory: big endian. */

@@ -75,6 +75,18 @@ const CONFIGS: readonly unknown[] = [
     loopback: 'tcp',
   },
   { devices: [{ name: 'n', native: 'siw0' }], native: true, nativeDevices: [] },
+  {
+    rails: {
+      count: 2,
+      names: 'mlx5_%d',
+      interfaces: 'ens%d',
+      addresses: ['127.0.1.1', '127.0.2.1'],
+      pci: ['0000:3b:00.0', '0000:86:00.0'],
+      numa: [0, -1],
+      rate: 400,
+      identity: 'connectx7',
+    },
+  },
   { quotas: { objects: { qp: 1 }, sharedBytes: 4096, pinnedBytes: 1, queueEntries: 2 } },
   { http: { address: '127.0.0.1', port: 0, token: 'x'.repeat(20), hostNames: ['a'] } },
   { allowOtherUsers: true, unreadMaxBytes: 1, connectionsMax: 2, greetingTimeoutMs: 3 },

@@ -4,9 +4,10 @@ import { describe, expect, it } from 'vitest';
 import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
 import { gidText, type HostAddress, primaryAddress } from '#daemon/host/host-addresses';
 import { hostSystem } from '#daemon/host/links/system';
+import { railDevices } from '#daemon/host/rails';
 import { RnicHost } from '#daemon/host/rnic-host';
-import type { KernelDevice } from '#daemon/kernel/nldev/devices';
-import { publishSysfs, removeSysfs, sysfsFiles } from '#daemon/kernel/sysfs-tree';
+import { type KernelDevice, kernelDevices } from '#daemon/kernel/nldev/devices';
+import { publishSysfs, removeSysfs, sysfsTree } from '#daemon/kernel/sysfs-tree';
 import { SIW } from '#daemon/kernel/uverbs/siw/persona';
 import { temporaryFolder } from '#test/support/temporary-folder';
 
@@ -54,7 +55,7 @@ describe('the address shown for a device', () => {
 
 describe('the tree', () => {
   it('contains the files that rdma-core reads', () => {
-    const files = sysfsFiles([device()], HOST);
+    const { files } = sysfsTree([device()], HOST);
     const port = 'class/infiniband/rnic0/ports/1';
     expect(files.get(`${port}/gids/0`)).toBe('0000:0000:0000:0000:0000:ffff:0a00:020f');
     expect(files.get(`${port}/gid_attrs/types/0`)).toBe('IB/RoCE v1');
@@ -65,9 +66,23 @@ describe('the tree', () => {
   });
 
   it('shows a port that is down', () => {
-    const files = sysfsFiles([{ ...device(), portState: 'down' }], HOST);
+    const { files } = sysfsTree([{ ...device(), portState: 'down' }], HOST);
     expect(files.get('class/infiniband/rnic0/ports/1/state')).toBe('1: DOWN');
     expect(files.get('class/infiniband/rnic0/ports/1/phys_state')).toBe('3: Disabled');
+  });
+
+  it('shows a rail whose port is down as an interface without a carrier', () => {
+    const host = new RnicHost({ system: hostSystem(), devices: railDevices({ count: 1 }) });
+    const [fresh] = kernelDevices(host) as [KernelDevice];
+    const place = 'devices/pci1000:01/1000:01:00.0/net/rail0';
+    for (const [portState, operstate, carrier] of [
+      ['active', 'up', '1'],
+      ['down', 'down', '0'],
+    ] as const) {
+      const { files } = sysfsTree([{ ...fresh, portState }], HOST);
+      expect(files.get(`${place}/operstate`)).toBe(operstate);
+      expect(files.get(`${place}/carrier`)).toBe(carrier);
+    }
   });
 
   it('replaces an older one, follows the port, and is removed', () => {

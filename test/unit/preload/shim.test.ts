@@ -207,9 +207,16 @@ describe.runIf(reason === '')(`the shim${reason}`, () => {
       }
     });
 
-    it('reads the sysfs classes from the generated tree', async () => {
-      expect(await probe('discovery-probe', 'sysfs')).toEqual(PASSED);
+    it.each([
+      ['reads the sysfs classes from the generated tree', 'sysfs'],
+      ['leads to the PCI functions of rails', 'rails'],
+    ])('%s', async (_about, scenario) => {
+      expect(await probe('discovery-probe', scenario)).toEqual(PASSED);
       expect(daemon.greetings).toBe(0);
+    });
+
+    it('walks through the tree, and lists the nodes of devices', async () => {
+      expect(await probe('discovery-probe', 'walks')).toEqual(PASSED);
     });
   });
 

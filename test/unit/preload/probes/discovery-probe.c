@@ -1,5 +1,11 @@
 /* Finding devices, with and without a daemon; a daemon that ends or lies. */
+#include <dirent.h>
+#include <ftw.h>
+#include <glob.h>
+#include <limits.h>
 #include <linux/netlink.h>
+#include <net/if.h>
+#include <sys/xattr.h>
 
 #include "probe.h"
 
@@ -210,6 +216,92 @@ static void sysfs(void) {
   CHECK(access("/sys/class/infiniband_other", F_OK) == -1);
 }
 
+#define FUNCTION "/sys/devices/pci1000:01/1000:01:00.0"
+
+/* The ways by which programs find the PCI function of a device: links, descriptors of "/", and functions of
+ * libc that open directories themselves. */
+static void rails(void) {
+  char path[PATH_MAX];
+  CHECK(realpath("/sys/class/infiniband/roce0", path) == path);
+  CHECK(strcmp(path, FUNCTION "/infiniband/roce0") == 0);
+  char *allocated = realpath("/sys/class/infiniband/roce0/../..", NULL);
+  CHECK(allocated != NULL && strcmp(allocated, FUNCTION) == 0);
+  free(allocated);
+  allocated = canonicalize_file_name("/sys/class/net/rail0");
+  CHECK(allocated != NULL && strcmp(allocated, FUNCTION "/net/rail0") == 0);
+  free(allocated);
+  CHECK(realpath("/sys/class/infiniband/iwarp0", path) == path);
+  CHECK(strcmp(path, "/sys/class/infiniband/iwarp0") == 0);
+  CHECK(realpath("/sys/class/infiniband/other", path) == NULL && errno == ENOENT);
+  CHECK(realpath("/usr/../etc/passwd", path) == path && strcmp(path, "/etc/passwd") == 0);
+  CHECK(access(FUNCTION "/net", F_OK) == 0);
+  CHECK_FAILS(ENOENT, access("/sys/devices/pci1000:02", F_OK));
+
+  glob_t found;
+  CHECK(glob("/sys/class/infiniband/r*/node_type", 0, NULL, &found) == 0 && found.gl_pathc == 1);
+  CHECK(strcmp(found.gl_pathv[0], "/sys/class/infiniband/roce0/node_type") == 0);
+  globfree(&found);
+  struct dirent **names;
+  CHECK(scandir("/sys/class/infiniband", &names, NULL, alphasort) == 4);
+  CHECK(strcmp(names[2]->d_name, "iwarp0") == 0 && strcmp(names[3]->d_name, "roce0") == 0);
+
+  int root = open("/", O_RDONLY | O_DIRECTORY);
+  int other = open("/usr", O_RDONLY | O_DIRECTORY);
+  CHECK(readlinkat(root, "sys/class/infiniband/roce0", path, sizeof path) > 0);
+  CHECK_FAILS(ENOENT, openat(other, "sys/class/infiniband/roce0/node_type", O_RDONLY));
+  CHECK_FAILS(EBADF, openat(-1, "sys/class/infiniband/roce0/node_type", O_RDONLY));
+  CHECK(openat(root, "sys/class/infiniband/roce0/node_type", O_RDONLY) >= 0);
+  CHECK(chdir("/") == 0 && open("sys/class/infiniband/roce0/node_type", O_RDONLY) >= 0);
+  CHECK(chdir("/sys/class/infiniband/roce0") == 0 && access("node_type", F_OK) == 0);
+  CHECK(access("sys/class/infiniband/roce0/node_type", F_OK) == -1);
+  CHECK(lgetxattr("/sys/class/infiniband/roce0", "user.none", path, sizeof path) == -1);
+  CHECK(errno != ENOENT);
+
+  CHECK(if_nametoindex("rail0") == 7 && if_nametoindex("lo") > 0);
+  CHECK(if_nametoindex("rail1") == 0 && errno == ENODEV);
+  CHECK(if_nametoindex("../net/rail0") == 0 && if_nametoindex("") == 0);
+}
+
+static int visits;
+
+static int visit(const char *path, const struct stat *status, int kind, struct FTW *place) {
+  (void)status;
+  (void)kind;
+  CHECK(strncmp(path, FUNCTION, strlen(FUNCTION)) == 0);
+  CHECK(place->level < 1 || path[place->base - 1] == '/');
+  if (strcmp(path + place->base, "node_type") == 0) visits++;
+  return 0;
+}
+
+static int visit_file(const char *path, const struct stat *status, int kind) {
+  (void)status;
+  if (kind == FTW_F) CHECK(strcmp(path, "/sys/class/infiniband/iwarp0/node_type") == 0);
+  return 0;
+}
+
+/* Walks through directories, and the list of device nodes. */
+static void walks(void) {
+  CHECK(nftw(FUNCTION, visit, 8, FTW_PHYS) == 0 && visits == 1);
+  CHECK(ftw("/sys/class/infiniband/iwarp0", visit_file, 8) == 0);
+  CHECK(nftw("/no/such/folder", visit, 8, 0) == -1);
+
+  DIR *nodes = opendir("/dev/infiniband");
+  CHECK(nodes != NULL);
+  int found = 0;
+  for (struct dirent *entry; (entry = readdir(nodes)) != NULL;) {
+    if (strcmp(entry->d_name, "rdma_cm") == 0) found++;
+  }
+  CHECK(closedir(nodes) == 0 && found == 1);
+  struct stat status;
+  CHECK(stat("/dev/infiniband/", &status) == 0 && S_ISDIR(status.st_mode));
+  CHECK(stat("/dev/infiniband/rdma_cm", &status) == 0 && S_ISCHR(status.st_mode));
+  char *folder = realpath("/dev/infiniband", NULL);
+  CHECK(folder != NULL && strcmp(folder, "/dev/infiniband") == 0);
+  glob_t matches;
+  CHECK(glob("/dev/infiniband/*", 0, NULL, &matches) == 0 && matches.gl_pathc == 1);
+  CHECK(strcmp(matches.gl_pathv[0], "/dev/infiniband/rdma_cm") == 0);
+}
+
 static double nanoseconds_of(void (*call)(void)) {
   const int rounds = 20000;
   double best = 1e9;
@@ -237,6 +329,7 @@ static void cost(void) {
 int main(int argc, char **argv) {
   static const struct scenario scenarios[] = {
       {"netlink", netlink}, {"bad-netlink", bad_netlink}, {"rsockets", rsockets},
-      {"absent", absent}, {"dies", dies}, {"lies", lies}, {"sysfs", sysfs}, {"cost", cost}, {NULL, NULL}};
+      {"absent", absent}, {"dies", dies}, {"lies", lies}, {"sysfs", sysfs}, {"rails", rails}, {"walks", walks},
+      {"cost", cost}, {NULL, NULL}};
   return run_scenario(argc, argv, scenarios);
 }
