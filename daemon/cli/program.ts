@@ -52,6 +52,7 @@ const CLEANING: ReadonlySet<string> = new Set([
   'decode',
   'explain',
   'nfs',
+  'rail',
   'rping',
   'run',
   'start',
@@ -204,6 +205,10 @@ function addRun(program: Command, { output, signal }: CommandContext): void {
       '--expect-clean',
       'fail if the program, or a process that it started, leaves objects open',
     )
+    .option(
+      '--mount-sysfs',
+      'show the devices in /sys by mounts, too, for static programs and others that the preload library does not reach',
+    )
     .option('--capture <FILE>', 'record all traffic to FILE, as `capture` does')
     .option(
       '--trace <FILE>',
@@ -289,7 +294,7 @@ function addConform(program: Command, { output, signal }: CommandContext): void 
     .option('-p, --port <PORT>', "port of the service (default: 7174, as rping's)", parsePort)
     .option(
       '--address <ADDRESS>',
-      'with --serve: address to listen on (default: every IPv4 address)',
+      'with --serve: address to listen on; :: also serves IPv6 (default: every IPv4 address)',
       parseAddress,
     )
     .option('--native', 'with --serve: use a real device through rdma-core instead of a daemon')
@@ -412,13 +417,14 @@ function addDecode(program: Command, { output, signal }: CommandContext): void {
 function addDoctor(program: Command, { output }: CommandContext): void {
   program
     .command('doctor')
-    .description('check the setup and explain how to fix what is missing')
+    .description('check the setup, or a program, and explain how to fix what is missing')
+    .argument('[PROGRAM]', 'program or library: what it links, and whether `run` can serve it')
     .addOption(socketOption())
     .option('--json', 'print JSON')
-    .action(async (given: { socket?: string; json?: boolean }) => {
-      const { runDoctor } = await import('./doctor.ts');
+    .action(async (named: string | undefined, given: { socket?: string; json?: boolean }) => {
+      const { runDoctor } = await import('./doctor/doctor.ts');
       const socketPath = given.socket ?? socketPathOfThisProcess();
-      await runDoctor({ socketPath, json: given.json === true }, output);
+      await runDoctor({ socketPath, json: given.json === true, program: named }, output);
     });
 }
 

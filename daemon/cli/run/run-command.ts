@@ -27,6 +27,7 @@ import {
 } from '../program-file.ts';
 import { JunitFile } from './junit-file.ts';
 import { type LintMode, lintLines, lintTitle } from './lint-lines.ts';
+import { withMountedSysfs } from './mounted-sysfs.ts';
 import { makePrivateFolder, removeDeadFolders, socketIn } from './private-folder.ts';
 import { endBySignal, type ProgramEnd, runToEnd, SignalPassing } from './program-process.ts';
 import { type RecorderArguments, startRecorders } from './recorders.ts';
@@ -53,6 +54,8 @@ const ENDING_LOOK_MS = 20;
 export interface RunArguments extends DaemonArguments, RecorderArguments {
   readonly socket?: string;
   readonly fresh?: boolean;
+  /** Show the devices in /sys by mounts, too. */
+  readonly mountSysfs?: boolean;
   readonly expectClean?: boolean;
   readonly junit?: string;
   /** Print why verbs are refused. */
@@ -143,7 +146,11 @@ async function runOnDaemon(
   const runner = { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 };
   const obstacle = preloadObstacle(found.path, runner);
   if (obstacle !== undefined) {
-    output.note(`iwarpd: ${found.path} ${obstacle}; it will not see the emulated devices`);
+    const seen =
+      given.mountSysfs === true
+        ? 'see the emulated devices in /sys only'
+        : 'not see the emulated devices';
+    output.note(`iwarpd: ${found.path} ${obstacle}; it will ${seen}`);
   }
   // Report a missing library before starting a daemon.
   shimVariables(socketOf(given), process.env);
@@ -162,11 +169,12 @@ async function runOnDaemon(
       : {};
     const environment = { ...process.env, ...variables, ...without, ...explained, ...run };
     const onOutput = junit?.keepOutput;
+    const started = given.mountSysfs === true ? withMountedSysfs(words, environment) : words;
     // A start may take a single turn, and signals are delivered between turns.
     await nextTurn();
     const end =
       passing.early === undefined
-        ? await runToEnd({ words, environment, passing, onOutput })
+        ? await runToEnd({ words: started, environment, passing, onOutput })
         : undefined;
     const unrecorded = await recorders.stop();
     if (end === undefined) return undefined;
