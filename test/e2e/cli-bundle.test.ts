@@ -56,10 +56,12 @@ describe('the entry point', () => {
     utimesSync(file, second, second);
   }
 
-  const run = (...words: string[]): string =>
+  const runWith = (variables: NodeJS.ProcessEnv, ...words: string[]): string =>
     execFileSync(process.execPath, [join(folder, 'daemon/cli/main.js'), ...words], {
       encoding: 'utf8',
+      env: variables,
     }).trim();
+  const run = (...words: string[]): string => runWith({}, ...words);
   const bundle = (second: number): void =>
     place('daemon/command/command.js', 'console.log("bundled")', second);
   const compiled = (second: number): void => {
@@ -81,6 +83,7 @@ describe('the entry point', () => {
     bundle(1);
     expect(run('start')).toBe('as compiled');
     expect(run('run')).toBe('bundled');
+    expect(runWith({ IWARPD_BUNDLED_START: '1' }, 'start')).toBe('bundled');
   });
 
   it('runs a bundle that is newer than all compiled projects', () => {

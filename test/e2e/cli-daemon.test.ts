@@ -3,8 +3,9 @@ import { once } from 'node:events';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
 import { CommandFolder, runCommand } from '../support/cli-process.ts';
+import { freePort } from '../support/free-port.ts';
 import { repositoryRoot } from '../support/prerequisites.ts';
 
 const ONE_LINE = /^iwarpd: [^\n]+\n$/;
@@ -55,6 +56,10 @@ describe('without a daemon', () => {
 });
 
 describe('start', () => {
+  // As for users, it runs the compiled modules.
+  beforeAll(() => void vi.stubEnv('IWARPD_BUNDLED_START', undefined));
+  afterAll(() => void vi.unstubAllEnvs());
+
   it('prints one line when it is ready and exits on Ctrl-C', async () => {
     const daemon = folder.start(['start', '--socket', socket, '--device', 'one=127.0.0.2']);
     await daemon.until(/\n/);
@@ -71,9 +76,10 @@ describe('start', () => {
     const daemon = await folder.daemon(socket);
     const proposed = [...daemon.stdout.matchAll(/`[^`]* (rping [^`]+)`/g)].map(([, line]) => line);
     const [serve = '', ping = ''] = proposed;
-    const server = folder.start([...serve.split(' '), '-d', '-p', '17174']);
+    const port = String(await freePort());
+    const server = folder.start([...serve.split(' '), '-d', '-p', port]);
     await server.until(/listening/, 'stderr');
-    const client = await runCommand([...ping.split(' '), '-p', '17174']);
+    const client = await runCommand([...ping.split(' '), '-p', port]);
     expect(client).toMatchObject({ status: 0, stdout: expect.stringMatching(/^ping data: rdma/) });
     expect(await server.end()).toMatchObject({ status: 0 });
   });
@@ -309,7 +315,8 @@ describe('status and devices', () => {
 
   it('show a client while it is connected', async () => {
     await folder.daemon(socket, ['--device', 'a=127.0.0.2']);
-    const server = folder.start(['rping', '-s', '-d', '-a', '127.0.0.2', '--socket', socket]);
+    const place = ['-a', '127.0.0.2', '-p', '0'];
+    const server = folder.start(['rping', '-s', '-d', ...place, '--socket', socket]);
     await server.until(/listening/, 'stderr');
     const { stdout } = await runCommand(['status', '--socket', socket]);
     expect(stdout).toMatch(new RegExp(`^${server.pid} node +[0-9]+ s +.*1 id`, 'm'));

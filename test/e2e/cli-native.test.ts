@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { CommandFolder, runCommand } from '../support/cli-process.ts';
+import { freePort } from '../support/free-port.ts';
 import { NativeDaemonRig, programEnvironment } from '../support/native-daemon.ts';
 
 describe('native devices on the command line', () => {
@@ -32,9 +33,10 @@ describe('native devices on the command line', () => {
   it('carry rping from the emulated device', async () => {
     const folder = new CommandFolder();
     const socket = ['--socket', rig.socketPath];
-    const server = folder.start(['rping', '-s', '-a', '127.0.0.1', '-p', '17201', '-d', ...socket]);
+    const place = ['-a', '127.0.0.1', '-p', String(await freePort())];
+    const server = folder.start(['rping', '-s', ...place, '-d', ...socket]);
     await server.until(/listening/, 'stderr');
-    const words = ['rping', '-c', '-a', '127.0.0.1', '-I', '127.0.0.3', '-p', '17201'];
+    const words = ['rping', '-c', ...place, '-I', '127.0.0.3'];
     const client = await runCommand([...words, '-C', '5', '-V', ...socket]);
     expect(client).toMatchObject({ status: 0 });
     expect(await server.end()).toMatchObject({ status: 0 });

@@ -5,10 +5,11 @@ import type { RnicHostOptions } from '#daemon/host/rnic-host';
 import { ChunkPool } from '#daemon/iwarp/engine/chunk-pool';
 import { bytesOf } from '../support/hex.ts';
 import { emitFpdu, mpaReply, mpaRequest, sendUlpdu } from '../support/mpa-frames.ts';
-import { quiet, until } from '../support/patience.ts';
+import { patience, quiet, until } from '../support/patience.ts';
 import { RawListener, RawPeer } from '../support/raw-peer.ts';
 import { type Channel, connectPair, NO_WISHES, RnicNode } from '../support/rnic-node.ts';
 
+/** For tests that wait for it. */
 const STARTUP_MICROS = 150_000;
 const CLOSE_MICROS = 150_000;
 const CLIENT_SERVER = { peerToPeer: false };
@@ -17,8 +18,12 @@ const nodes: RnicNode[] = [];
 const listeners: RawListener[] = [];
 const peers: RawPeer[] = [];
 
-function node(options: Partial<RnicHostOptions> = {}): RnicNode {
-  const wire = { startupTimeoutMicros: STARTUP_MICROS, closeTimeoutMicros: CLOSE_MICROS };
+/** On a busy machine, a startup may take long. */
+function node(
+  options: Partial<RnicHostOptions> = {},
+  startupTimeoutMicros = patience() * 1000,
+): RnicNode {
+  const wire = { startupTimeoutMicros, closeTimeoutMicros: CLOSE_MICROS };
   const made = new RnicNode({ devices: [{ name: 'iwarp0', addresses: [], wire }], ...options });
   nodes.push(made);
   return made;
@@ -85,7 +90,7 @@ function emptyWriteTo(channel: Channel): Uint8Array {
 
 describe('startup of a responder', () => {
   it('drops a peer that sends no Request within the timeout [MPA-7.1.2-16, MPA-7.1.2-18]', async () => {
-    const to = node();
+    const to = node({}, STARTUP_MICROS);
     const listener = to.listen();
     const silent = await dial(listener.at.port);
     const halting = await dial(listener.at.port);
@@ -212,7 +217,7 @@ describe('startup of a responder', () => {
 
 describe('startup of an initiator', () => {
   it('a peer that never replies is unreachable, with ETIMEDOUT [MPA-7.1.2-18]', async () => {
-    const from = node();
+    const from = node({}, STARTUP_MICROS);
     const { listener, at } = await rawListener();
     const channel = from.channel();
     const id = await from.connect(channel, at);
@@ -279,7 +284,7 @@ describe('startup of an initiator', () => {
   });
 
   it('gives up on TCP at its deadline', async () => {
-    const from = node({ limits: { dialTimeoutMicros: 0 } });
+    const from = node({ limits: { dialTimeoutMicros: 0 } }, STARTUP_MICROS);
     const channel = from.channel();
     const id = await from.connect(channel, (await rawListener()).at);
     const event = await from.event(id);

@@ -61,8 +61,9 @@ describeWith(['rdma-programs'], 'a daemon without options', () => {
     const socket = folder.file('iwarpd.sock');
     await folder.daemon(socket);
     const on = (...words: readonly string[]) => ['run', '--socket', socket, '--', ...words];
-    const server = folder.start(on('rping', '-s', '-a', '127.0.0.1', '-C', '3'));
-    const client = ['for i in $(seq 100); do rping -c -a 127.0.0.1 -C 3 && exit; sleep 0.1; done'];
+    const ends = ['-a', '127.0.0.1', '-p', String(await freePort()), '-C', '3'];
+    const server = folder.start(on('rping', '-s', ...ends));
+    const client = [`for i in $(seq 100); do rping -c ${ends.join(' ')} && exit; sleep 0.1; done`];
     expect((await runCommand(on('sh', '-c', ...client))).status).toBe(0);
     await server.end();
     const status = await runCommand(['status', '--json', '--socket', socket]);

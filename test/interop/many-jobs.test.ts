@@ -9,9 +9,12 @@ import { temporaryFolder } from '../support/temporary-folder.ts';
 
 /** As many as `make -j40` starts. */
 const JOBS = 40;
-/** All jobs use the same addresses and port. */
-const PAIR = `rping -s -a 127.0.0.1 -C 3 &
-  until rdma resource show cm_id | grep -q LISTEN; do sleep 0.2; done
+/**
+ * A pair of programs; all jobs use the same addresses and port. To wait, it reads what the server printed, to the
+ * file `$0`: forty jobs that ask for listeners again and again would keep two processors busy for a minute.
+ */
+const PAIR = `stdbuf -oL rping -s -d -a 127.0.0.1 -C 3 >"$0" &
+  until grep -q rdma_listen "$0"; do sleep 0.2; done
   rping -c -a 127.0.0.1 -C 3 && wait`;
 
 let directory: string;
@@ -30,8 +33,9 @@ async function succeed(jobs: readonly (readonly string[])[]): Promise<void> {
 
 describeWith(['rdma-programs'], `${JOBS} runs at once`, () => {
   it('have the same addresses and ports, and leave nothing behind', async () => {
+    const printed = temporaryFolder();
     const run = commandWords(['run', '--fresh', '--expect-clean', '--', 'sh', '-c', PAIR]);
-    await succeed(Array.from({ length: JOBS }, () => run));
+    await succeed(Array.from({ length: JOBS }, (_, index) => [...run, join(printed, `${index}`)]));
   });
 });
 

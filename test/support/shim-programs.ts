@@ -117,6 +117,6 @@ export async function listens(port: number, program: ShimProgram): Promise<void>
 export async function shimEnvironment(socketPath: string): Promise<Environment> {
   const { status, signal, stdout, stderr } = await runCommand(['env', '--socket', socketPath]);
   if (status !== 0) throw new Error(`iwarpd env ended with ${status ?? signal}: ${stderr}`);
-  const found = [...stdout.matchAll(/^export (\w+)=(.*)$/gm)];
+  const found = [...stdout.matchAll(/^export (\w+)='?(.*?)'?$/gm)];
   return Object.fromEntries(found.map(([, name = '', value = '']) => [name, value]));
 }

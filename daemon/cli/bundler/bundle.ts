@@ -39,6 +39,25 @@ const FILES: readonly { readonly name: string; readonly entries: readonly string
       'cli/status',
     ],
   },
+  {
+    // What the next ones share with the daemon.
+    name: 'parts',
+    entries: [
+      '../native-bridge/libc/watched-descriptor',
+      'contract/protocol/control',
+      'contract/protocol/fault-argument',
+      'contract/verbs/gid',
+      'contract/verbs/id-lifecycle',
+      'contract/verbs/qp-attributes',
+      'contract/verbs/qp-state',
+      'host/crc-engine',
+      'ipc/socket-place',
+      'iwarp/faults/stream-faults',
+    ],
+  },
+  { name: 'verbs', entries: ['cli/rping/rping-command', '../verbs-api/native/native-provider'] },
+  { name: 'doctor', entries: ['cli/doctor/doctor'] },
+  { name: 'decode', entries: ['cli/traffic/decode'] },
   { name: 'run', entries: ['cli/run/run-command'] },
   // For private daemons; `start` does not use the bundle.
   { name: 'daemon', entries: ['main/daemon'] },
