@@ -12,9 +12,9 @@ import { TURN_WATCH_VARIABLE } from '#daemon/main/turn-watch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { DaemonProcess } from '../support/daemon-process.ts';
 import { IpcClient } from '../support/ipc-client.ts';
+import { commands, le, plain, RSP } from '../support/kernel-commands.ts';
 import { until } from '../support/patience.ts';
 import { ShimClient } from '../support/shim-client.ts';
-import { commands, le, plain, RSP } from '../support/uverbs-rig.ts';
 
 /** Entries of the deepest queues. */
 const DEPTH = 2 ** 20 - 1;

@@ -19,102 +19,13 @@ import { UverbsFile } from '#daemon/kernel/uverbs/file';
 import { Refusals } from '#daemon/refusals/refusals';
 import { addressOf } from '#native-bridge/libc/libc';
 import { SharedMemory, SYSTEM_PAGE_BYTES } from '#native-bridge/libc/shared-memory';
-import { bytesOf, hexOf } from './hex.ts';
+import { hexOf } from './hex.ts';
+import { commands } from './kernel-commands.ts';
 import { SELF } from './own-process.ts';
 import { assertReplyReason } from './reasons.ts';
 
-/** `value` as little-endian hexadecimal text of `bytes` bytes. */
-export function le(value: number | bigint, bytes = 4): string {
-  let rest = BigInt.asUintN(64, BigInt(value));
-  let text = '';
-  for (let i = 0; i < bytes; i++) {
-    text += (rest & 0xffn).toString(16).padStart(2, '0');
-    rest >>= 8n;
-  }
-  return text;
-}
-
 /** Where the rings of a file begin, and how far apart small ones are. */
 export const RINGS = { first: 0xa_0000, step: SYSTEM_PAGE_BYTES } as const;
-
-/** A response pointer, whose value the daemon ignores. */
-export const RSP = 'f0debc9a78563412';
-
-/** The write of a plain command: header, then `payload` (hexadecimal). */
-export function plain(command: number, outBytes: number, payload: string): Uint8Array {
-  const body = bytesOf(payload);
-  const head = bytesOf(le(command) + le((8 + body.length) / 4, 2) + le(outBytes / 4, 2));
-  return Uint8Array.from([...head, ...body]);
-}
-
-/** The commands as the provider writes them; arguments in the order of the structs. */
-export const commands = {
-  getContext: () => plain(0, 16, RSP),
-  queryDevice: () => plain(1, 176, RSP),
-  queryPort: (port = 1) => plain(2, 40, `${RSP} ${le(port, 1)} 00*7`),
-  allocPD: () => plain(3, 4, RSP),
-  deallocPD: (pd: number) => plain(4, 0, le(pd)),
-  regMR: (mr: {
-    start: bigint;
-    length: number | bigint;
-    hcaVa?: bigint;
-    pd: number;
-    access: number;
-    key?: number;
-  }) => {
-    const { start, length, hcaVa = start, pd, access, key = 0 } = mr;
-    const range = le(start, 8) + le(length, 8) + le(hcaVa, 8);
-    return plain(9, 20, `${RSP} ${range} ${le(pd)} ${le(access)} ${le(key, 1)} 00*7`);
-  },
-  deregMR: (mr: number) => plain(13, 0, le(mr)),
-  createCompChannel: () => plain(17, 4, RSP),
-  createCQ: (user: bigint, cqe: number, channel = -1, vector = 0) =>
-    plain(18, 24, `${RSP} ${le(user, 8)} ${le(cqe)} ${le(vector)} ${le(channel)} 00*4`),
-  destroyCQ: (cq: number) => plain(20, 8, `${RSP} ${le(cq)} 00*4`),
-  createQP: (qp: {
-    user?: bigint;
-    pd: number;
-    sendCQ: number;
-    recvCQ: number;
-    srq?: number;
-    sendWr?: number;
-    recvWr?: number;
-    sendSge?: number;
-    recvSge?: number;
-    inline?: number;
-    sigAll?: boolean;
-    type?: number;
-  }) => {
-    const { user = 0n, pd, sendCQ, recvCQ, srq, sendWr = 4, recvWr = 4 } = qp;
-    const { sendSge = 1, recvSge = 1, inline = 0, sigAll = false, type = 2 } = qp;
-    const queues = le(pd) + le(sendCQ) + le(recvCQ) + le(srq ?? 0);
-    const sizes = [sendWr, recvWr, sendSge, recvSge, inline].map((size) => le(size)).join('');
-    const bytes = le(sigAll ? 1 : 0, 1) + le(type, 1) + le(srq === undefined ? 0 : 1, 1);
-    return plain(24, 64, `${RSP} ${le(user, 8)} ${queues} ${sizes} ${bytes} 00`);
-  },
-  queryQP: (qp: number) => plain(25, 128, `${RSP} ${le(qp)} ${le(1)}`),
-  modifyQP: (
-    qp: number,
-    mask: number,
-    to: { state?: number; access?: number; port?: number; cur?: number; destPort?: number } = {},
-  ) => {
-    const { state = 0, access = 0, port = 0, cur = 0, destPort = 0 } = to;
-    const dest = `00*31 ${le(destPort, 1)} 00*32`;
-    const numbers = `${le(qp)} ${le(mask)} 00*16 ${le(access)} 00*4`;
-    const small = `${le(state, 1)} ${le(cur, 1)} 00*6 ${le(port, 1)} 00*7`;
-    return plain(26, 0, `${dest} ${numbers} ${small}`);
-  },
-  destroyQP: (qp: number) => plain(27, 4, `${RSP} ${le(qp)} 00*4`),
-  postSend: (qp: number, wrCount = 0, wqeBytes = 128) =>
-    plain(28, 4, `${RSP} ${le(qp)} ${le(wrCount)} ${le(0)} ${le(wqeBytes)}`),
-  createSRQ: (user: bigint, pd: number, maxWr: number, maxSge = 1, limit = 0) =>
-    plain(32, 32, `${RSP} ${le(user, 8)} ${le(pd)} ${le(maxWr)} ${le(maxSge)} ${le(limit)}`),
-  modifySRQ: (srq: number, mask: number, limit: number, maxWr = 0) =>
-    plain(33, 0, le(srq) + le(mask) + le(maxWr) + le(limit)),
-  destroySRQ: (srq: number) => plain(35, 4, `${RSP} ${le(srq)} 00*4`),
-  extendedQueryDevice: (outBytes = 304) =>
-    bytesOf(`01000080 ${le(1, 2)} ${le(outBytes / 8, 2)} ${RSP} ${le(0, 2)} ${le(0, 2)} 00*4 00*8`),
-};
 
 /** A request as the shim would send it. */
 export function request(op: number, fields: Partial<ShimRequest> = {}): ShimRequest {

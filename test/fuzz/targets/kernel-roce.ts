@@ -5,9 +5,9 @@
 import { addressOf } from '#native-bridge/libc/libc';
 import type { Draws } from '#test/support/draws';
 import { bytesOf } from '#test/support/hex';
+import { commands, le, plain, RSP } from '#test/support/kernel-commands';
 import { scribble } from '#test/support/mutate';
 import { recordedCommands } from '#test/support/rxe-recordings';
-import { commands, le, plain, RSP } from '#test/support/uverbs-rig';
 import { handle, size } from '../kernel-arguments.ts';
 import type { FuzzTarget } from '../target.ts';
 import { KEPT_RINGS, VerbsState, type VerbsWorld } from './kernel-verbs.ts';

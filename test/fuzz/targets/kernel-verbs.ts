@@ -12,9 +12,10 @@ import { addressOf, SystemCallError } from '#native-bridge/libc/libc';
 import { SharedMemory } from '#native-bridge/libc/shared-memory';
 import type { Draws } from '#test/support/draws';
 import { bytesOf, hexOf, NO_BYTES } from '#test/support/hex';
+import { commands, le } from '#test/support/kernel-commands';
 import { mutated, scribble } from '#test/support/mutate';
 import { SELF } from '#test/support/own-process';
-import { commands, le, RINGS, request, UverbsRig } from '#test/support/uverbs-rig';
+import { RINGS, request, UverbsRig } from '#test/support/uverbs-rig';
 import { handle, LOOK_EVERY, size } from '../kernel-arguments.ts';
 import { canary, claim, type FuzzState, type FuzzTarget, type Outcome } from '../target.ts';
 

@@ -10,9 +10,9 @@ import {
 import { ERRNO } from '#contract/verbs/errors';
 import { ShimOp } from '#daemon/kernel/shim-protocol';
 import { bytesOf } from '#test/support/hex';
+import { commands, le } from '#test/support/kernel-commands';
 import { RoceRig } from '#test/support/roce-rig';
 import { ShimClient } from '#test/support/shim-client';
-import { commands, le } from '#test/support/uverbs-rig';
 
 /** Starts nothing in advance, as a daemon does once it is ready. */
 let rig: RoceRig;

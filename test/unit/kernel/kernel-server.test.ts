@@ -8,10 +8,10 @@ import { addressOf } from '#native-bridge/libc/libc';
 import { SharedMemory } from '#native-bridge/libc/shared-memory';
 import { DaemonRig } from '#test/support/daemon-rig';
 import { bytesOf } from '#test/support/hex';
+import { cmCommands, commands, le } from '#test/support/kernel-commands';
 import { patience, quiet, until } from '#test/support/patience';
-import { cmCommands } from '#test/support/rdma-cm-rig';
 import { ShimClient } from '#test/support/shim-client';
-import { commands, le, RINGS } from '#test/support/uverbs-rig';
+import { RINGS } from '#test/support/uverbs-rig';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 
 let rig: DaemonRig;

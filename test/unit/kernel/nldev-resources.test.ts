@@ -8,8 +8,16 @@ import { dumpPart } from '#daemon/kernel/nldev/resource-dump';
 import type { ResourceView } from '#daemon/kernel/nldev/resources';
 import { QP } from '#daemon/rnic/queue-pair';
 import { bytesOf, hexOf } from '#test/support/hex';
-import { cmCommands as cm, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
-import { commands, le, plain, RSP, UverbsRig } from '#test/support/uverbs-rig';
+import {
+  cmCommands as cm,
+  commands,
+  connParam,
+  le,
+  plain,
+  RSP,
+} from '#test/support/kernel-commands';
+import { RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { UverbsRig } from '#test/support/uverbs-rig';
 
 const { EINVAL, ENOENT, EOPNOTSUPP } = constants.errno;
 const DUMP = 0x301;

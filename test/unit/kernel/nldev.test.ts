@@ -6,8 +6,8 @@ import { encodedNumber, type KernelDevice, kernelDevices } from '#daemon/kernel/
 import { parseNetlink } from '#daemon/kernel/nldev/message';
 import { SIW } from '#daemon/kernel/uverbs/siw/persona';
 import { bytesOf, hexOf } from '#test/support/hex';
+import { le } from '#test/support/kernel-commands';
 import { netlinkDatagrams } from '#test/support/netlink-answers';
-import { le } from '#test/support/uverbs-rig';
 
 const SIW0: KernelDevice = {
   index: 0,

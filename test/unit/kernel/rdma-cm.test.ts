@@ -5,10 +5,18 @@ import type { CmFile } from '#daemon/kernel/cm/file';
 import { KernelClient } from '#daemon/kernel/kernel-client';
 import { ReplyFlag } from '#daemon/kernel/shim-protocol';
 import { NEGATIVE_ERRNO as E } from '#test/support/errno';
+import {
+  cmCommands as cm,
+  cmWrite,
+  connParam,
+  le,
+  RSP,
+  commands as uverbs,
+} from '#test/support/kernel-commands';
 import { SELF } from '#test/support/own-process';
 import { quiet, until } from '#test/support/patience';
-import { cmCommands as cm, cmWrite, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
-import { le, RSP, UverbsRig, commands as uverbs } from '#test/support/uverbs-rig';
+import { RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { UverbsRig } from '#test/support/uverbs-rig';
 
 const ADDR_RESOLVED = 0;
 const ADDR_ERROR = 1;

@@ -3,7 +3,8 @@ import type { Refusal } from '#contract/protocol/refusals';
 import { inC } from '#daemon/kernel/command-boundary';
 import { ReasonLines } from '#daemon/kernel/reason-lines';
 import { emitReply, ReplyFlag } from '#daemon/kernel/shim-protocol';
-import { commands, UverbsRig } from '#test/support/uverbs-rig';
+import { commands } from '#test/support/kernel-commands';
+import { UverbsRig } from '#test/support/uverbs-rig';
 
 function refusal(fields: Partial<Refusal> = {}): Refusal {
   return {

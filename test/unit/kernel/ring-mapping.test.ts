@@ -5,7 +5,8 @@ import { DEFAULT_QUOTAS } from '#daemon/clients/objects/quotas';
 import { ShimOp } from '#daemon/kernel/shim-protocol';
 import { daemonLimits } from '#daemon/main/host-limits';
 import { libc } from '#native-bridge/libc/libc';
-import { commands, RINGS, request, UverbsRig } from '#test/support/uverbs-rig';
+import { commands } from '#test/support/kernel-commands';
+import { RINGS, request, UverbsRig } from '#test/support/uverbs-rig';
 
 const ftruncate = libc.func('int ftruncate(int, int64_t)');
 let rig: UverbsRig;

@@ -9,8 +9,9 @@ import type { DeviceConfig } from '#daemon/host/device-config';
 import { DEFAULT_DEVICES } from '#daemon/host/device-config';
 import type { HostNotice } from '#daemon/host/observer';
 import { NEGATIVE_ERRNO } from '#test/support/errno';
+import { cmCommands as cm } from '#test/support/kernel-commands';
 import { ownAddress } from '#test/support/own-address';
-import { cmCommands as cm, RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { RdmaCmRig } from '#test/support/rdma-cm-rig';
 import { UverbsRig } from '#test/support/uverbs-rig';
 
 /** On a machine without a network, 127.0.0.1 belongs to `roce0`. */

@@ -2,8 +2,9 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { refusalLine } from '#contract/protocol/refusals';
 import { NEGATIVE_ERRNO } from '#test/support/errno';
+import { cmCommands as cm, connParam } from '#test/support/kernel-commands';
 import { ownAddress } from '#test/support/own-address';
-import { cmCommands as cm, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { RdmaCmRig } from '#test/support/rdma-cm-rig';
 import { UverbsRig } from '#test/support/uverbs-rig';
 
 const ADDRESS = ownAddress(40);

@@ -6,11 +6,12 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { DEFAULT_QUOTAS } from '#daemon/clients/objects/quotas';
 import { KernelClient } from '#daemon/kernel/kernel-client';
 import { NEGATIVE_ERRNO } from '#test/support/errno';
+import { cmCommands as cm, cmWrite, connParam, le, RSP } from '#test/support/kernel-commands';
 import { ownAddress } from '#test/support/own-address';
 import { SELF } from '#test/support/own-process';
 import { quiet } from '#test/support/patience';
-import { cmCommands as cm, cmWrite, connParam, RdmaCmRig } from '#test/support/rdma-cm-rig';
-import { le, RSP, UverbsRig } from '#test/support/uverbs-rig';
+import { RdmaCmRig } from '#test/support/rdma-cm-rig';
+import { UverbsRig } from '#test/support/uverbs-rig';
 
 const ADDRESS = ownAddress(27);
 const HEX = Buffer.from(ADDRESS.split('.').map(Number)).toString('hex');

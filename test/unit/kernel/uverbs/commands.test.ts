@@ -4,8 +4,9 @@ import { ShimOp, type ShimRequest } from '#daemon/kernel/shim-protocol';
 import { addressOf } from '#native-bridge/libc/libc';
 import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { bytesOf } from '#test/support/hex';
+import { commands, le, plain, RSP } from '#test/support/kernel-commands';
 import { SELF } from '#test/support/own-process';
-import { commands, le, plain, RINGS, RSP, request, UverbsRig } from '#test/support/uverbs-rig';
+import { RINGS, request, UverbsRig } from '#test/support/uverbs-rig';
 
 const { ENOENT, EBADF, EACCES, EFAULT, EBUSY, EINVAL, ENOSPC, EOPNOTSUPP, ENOTCONN } =
   NEGATIVE_ERRNO;

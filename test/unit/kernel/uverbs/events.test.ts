@@ -7,8 +7,9 @@ import type { KernelReply } from '#daemon/kernel/kernel-file';
 import { ReplyFlag, RequestFlag, ShimOp } from '#daemon/kernel/shim-protocol';
 import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { hexOf } from '#test/support/hex';
+import { commands, le } from '#test/support/kernel-commands';
 import { until } from '#test/support/patience';
-import { commands, le, request, UverbsRig } from '#test/support/uverbs-rig';
+import { request, UverbsRig } from '#test/support/uverbs-rig';
 
 const { EAGAIN, EBADF } = NEGATIVE_ERRNO;
 /** Device of the rig's file. */

@@ -3,8 +3,9 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { addressOf } from '#native-bridge/libc/libc';
 import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { bytesOf } from '#test/support/hex';
+import { commands, le, plain, RSP } from '#test/support/kernel-commands';
 import { recordedCommand } from '#test/support/rxe-recordings';
-import { commands, le, plain, RSP, UverbsRig } from '#test/support/uverbs-rig';
+import { UverbsRig } from '#test/support/uverbs-rig';
 
 const { EBUSY, EINVAL } = NEGATIVE_ERRNO;
 

@@ -1,11 +1,12 @@
 /** Queries of a RoCE device, against recordings of the kernel's rxe. */
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { kernelDevices } from '#daemon/kernel/nldev/devices';
-import { sysfsFiles } from '#daemon/kernel/sysfs-tree';
+import { sysfsTree } from '#daemon/kernel/sysfs-tree';
 import { bytesOf, hexOf } from '#test/support/hex';
+import { commands, le } from '#test/support/kernel-commands';
 import { netlinkDatagrams } from '#test/support/netlink-answers';
 import { recordedCommand } from '#test/support/rxe-recordings';
-import { commands, le, UverbsRig } from '#test/support/uverbs-rig';
+import { UverbsRig } from '#test/support/uverbs-rig';
 
 /** The node GUID of the recorded device. */
 const RECORDED_GUID = '505400fffe123456';
@@ -99,7 +100,7 @@ describe('the GID table', () => {
   function gids(addresses: readonly string[]): (string | undefined)[] {
     const [device] = kernelDevices(rig.host);
     if (device === undefined) throw new Error('no device');
-    const files = sysfsFiles([{ ...device, addresses }], HOST);
+    const { files } = sysfsTree([{ ...device, addresses }], HOST);
     const port = 'class/infiniband/rxe0/ports/1';
     return Array.from({ length: 8 }, (_, index) => {
       const type = files.get(`${port}/gid_attrs/types/${index}`);

@@ -3,8 +3,9 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { armRequest, ShimOp } from '#daemon/kernel/shim-protocol';
 import { NEGATIVE_ERRNO } from '#test/support/errno';
 import { bytesOf, hexOf } from '#test/support/hex';
+import { commands, le, plain, RSP } from '#test/support/kernel-commands';
 import { recordedCommand } from '#test/support/rxe-recordings';
-import { commands, le, plain, RINGS, RSP, request, UverbsRig } from '#test/support/uverbs-rig';
+import { RINGS, request, UverbsRig } from '#test/support/uverbs-rig';
 
 const { EBUSY, EINVAL, ENOENT, EOPNOTSUPP } = NEGATIVE_ERRNO;
 const PAGE = 4096;
