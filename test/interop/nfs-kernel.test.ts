@@ -10,6 +10,7 @@ import {
   existsSync,
   lstatSync,
   mkdirSync,
+  mkdtempSync,
   readdirSync,
   readFileSync,
   symlinkSync,
@@ -271,10 +272,10 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
     });
 
     it('is served over a daemon, too', async () => {
-      const socket = folder.file('d/s');
+      const directory = mkdtempSync(folder.file('by-daemon-'));
+      const socket = `${directory}-run/s`;
       const daemon = await folder.daemon(socket, ['--no-crc']);
-      const directory = folder.file('by-daemon');
-      mkdirSync(directory);
+      onTestFinished(async () => await daemon.kill());
       const served = await startServer(folder, directory, ['--socket', socket, '--writable']);
       await inGuest(`${mountCommand(served, '/run/daemon')}
         head -c 5000000 ${folder.file('noise')} >/run/daemon/part

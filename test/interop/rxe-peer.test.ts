@@ -1,38 +1,36 @@
 /**
- * The daemon against Linux's rxe, by UDP: both in one guest, which sees the host's files. rxe is in
- * the initial network namespace, which it cannot leave; the daemon has its own, at the other end of
- * a veth pair.
+ * The daemon against Linux's rxe, by UDP: rxe in a guest, the daemon and its programs at the guest's
+ * neighbour.
  *
- * If the guest does not boot, all of it is skipped, with the reason.
+ * If there is no guest or no neighbour, all of it is skipped, with the reason.
  */
-import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { datagramsOf, hasRightIcrc } from '../support/captured-datagrams.ts';
-import { CommandFolder } from '../support/cli-process.ts';
+import { CommandFolder, RunningCommand, runCommand } from '../support/cli-process.ts';
 import { documentedVerdicts, printedVerdicts } from '../support/conformance-table.ts';
 import { docExamples } from '../support/doc-examples.ts';
 import { FORGED_PORT, forgedRequest } from '../support/forged-mads.ts';
-import { patience, programSeconds } from '../support/patience.ts';
+import { patience, programSeconds, quiet } from '../support/patience.ts';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { BindClashes, kernelOutcomes, outcomesOf } from './bind-clashes.ts';
 import { compileProgram } from './c-programs.ts';
 import { linesOf, stepsOfChild } from './forked-child.ts';
 import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
-import { prepareKernelPeer } from './kernel-peer/kernel-image.ts';
 import {
   GUEST_START_TIMEOUT_MS,
   type Guest,
-  type GuestProcess,
   shellWord,
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
+import { Neighbour } from './kernel-peer/neighbour.ts';
+import { type End, type EndedPair, runCmPair, runPair } from './kernel-peer/pairs.ts';
 import { perftestWasTooSlow, untilFast } from './perftest-patience.ts';
 import { layOutSides } from './rdmacm-sides.ts';
 import { dissectRoce } from './tshark-roce.ts';
 
-const SOCKET = '/run/iwarpd/s';
-/** Device and address of each side, as rxe-peer makes them. */
+/** Device and address of each side. */
 const SIDES = {
   ours: { device: 'roce0', address: '10.1.0.2' },
   theirs: { device: 'rxe0', address: '10.1.0.1' },
@@ -42,8 +40,6 @@ const BOTH: readonly Side[] = ['ours', 'theirs'];
 /** Index of the GID of the IPv4 address, on both sides; the IPv6 address has the next. */
 const IPV4_INDEX = 1;
 const IPV6_INDEX = 2;
-/** rxe numbers its queue pairs from 17 on. */
-const RXE_QPNS = { first: 17, count: 48 } as const;
 const RPING_PORT = 7174;
 const OUR_ADDRESSES: ReadonlySet<string> = new Set(['10.1.0.2', 'fd00::2']);
 
@@ -65,34 +61,53 @@ const TWO_SIDES = {
 } as const;
 
 let guest: Guest;
+let neighbour: Neighbour;
 const folder = new CommandFolder();
-let daemon: GuestProcess;
+let daemon: RunningCommand;
+/** Commands for the shell that set a program up for the daemon. */
+let environment: string;
 /** The first words of a command that runs one side of rdma-core's tests. */
 let sides: string;
 /** Why no guest is available. */
 let obstacle: string | undefined;
 let port = 18_600;
 
-const iwarpd = (words: string) =>
-  `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')} ${words} --socket ${SOCKET}`;
-const conform = `node ${join(repositoryRoot(), 'dist/daemon/cli/main.js')} conform`;
 const other = (side: Side): Side => (side === 'ours' ? 'theirs' : 'ours');
 
-/** Runs both ends; `command` gets the device and the port. Returns their output and the status. */
-async function across(
-  serving: Side,
-  command: (device: string, port: number) => string,
-): Promise<{ readonly status: number; readonly output: string }> {
-  port += 1;
-  const asking = other(serving);
-  const server = command(SIDES[serving].device, port);
-  const client = `${command(SIDES[asking].device, port)} ${SIDES[serving].address}`;
-  return await guest.runToEnd(
-    `across ${serving} ${port} ${shellWord(server)} ${shellWord(client)}`,
-  );
+/** A command on one side. */
+function endOf(side: Side, command: string): End {
+  return side === 'ours'
+    ? { place: neighbour, command: `${environment} ${command}` }
+    : { place: guest, command };
 }
 
-/** A pair of programs of README, as the guest runs them. */
+/** A server on one side, which listens on a TCP port, and its client on the other. */
+async function across(
+  serving: Side,
+  at: number,
+  server: string,
+  client: string,
+): Promise<EndedPair> {
+  return await runPair(at, endOf(serving, server), endOf(other(serving), client));
+}
+
+/** As `across`, for programs that connect by rdma_cm. */
+async function acrossByCm(serving: Side, server: string, client: string): Promise<EndedPair> {
+  return await runCmPair(endOf(serving, server), endOf(other(serving), client));
+}
+
+/** The same command on both sides; `command` gets the device and the port. */
+async function onBoth(
+  serving: Side,
+  command: (device: string, port: number) => string,
+): Promise<EndedPair> {
+  port += 1;
+  const [server, client] = [SIDES[serving], SIDES[other(serving)]];
+  const asking = `${command(client.device, port)} ${server.address}`;
+  return await across(serving, port, command(server.device, port), asking);
+}
+
+/** A pair of programs of README, as they run here. */
 interface DocPair {
   readonly serving: Side;
   readonly server: string;
@@ -122,18 +137,19 @@ function readmeCommands(): (readonly [title: string, pair: DocPair])[] {
 
 async function boot(): Promise<void> {
   try {
-    await prepareKernelPeer();
-    guest = await startGuest({ rxe: true, share: folder.path });
+    neighbour = await Neighbour.open();
+    guest = await startGuest({ rxe: true, share: folder.path, wire: neighbour });
   } catch (error) {
-    obstacle = `the kernel peer does not boot: ${error instanceof Error ? error.message : error}`;
+    obstacle = `no kernel peer: ${error instanceof Error ? error.message : error}`;
     process.stderr.write(`skipped: RoCE with rxe (${obstacle})\n`);
     return;
   }
   await guest.succeed('rxe-peer');
-  daemon = guest.run(`ip netns exec ours ${iwarpd('start --device roce0=roce')}`);
-  await daemon.waitFor(/ready/);
-  const exports = await daemonEnvironment(SOCKET);
-  await guest.succeed(`echo ${shellWord(exports)} >/run/ours-environment`);
+  const socket = folder.file('s');
+  const words = ['start', '--socket', socket, '--device', 'roce0=roce'];
+  daemon = new RunningCommand(words, {}, neighbour.within);
+  await daemon.until(/ready/);
+  environment = await daemonEnvironment(socket);
 }
 
 describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', () => {
@@ -145,7 +161,9 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
   beforeEach((context) => context.skip(obstacle !== undefined, obstacle));
 
   afterAll(async () => {
+    await daemon?.kill();
     await guest?.stop();
+    await neighbour?.close();
     await folder.clean();
   });
 
@@ -155,7 +173,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       // With several queue pairs, the end that finishes first leaves the other's requests
       // unanswered.
       const words = `-g ${IPV4_INDEX} -c -n 10 ${size}${kind === 'srq' ? ' -q 1' : ''}`;
-      const { status, output } = await across(
+      const { status, output } = await onBoth(
         serving,
         (device, at) => `ibv_${kind}_pingpong -d ${device} -p ${at} ${words}`,
       );
@@ -182,10 +200,13 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       'ib_atomic_lat -A CMP_AND_SWAP',
     ])('%s', async (command) => {
       const size = command.includes('atomic') ? '' : `-s ${command.includes('UD') ? 999 : 4099}`;
+      // Cycles, since it measures the length of a microsecond for a quarter of a second.
+      const unit = command.includes('_lat') ? '-C' : '';
       await untilFast(async () => {
-        const ended = await across(
+        const ended = await onBoth(
           serving,
-          (device, at) => `${command} -d ${device} -x ${IPV4_INDEX} -p ${at} -n 10 -F ${size}`,
+          (device, at) =>
+            `${command} -d ${device} -x ${IPV4_INDEX} -p ${at} -n 10 -F ${size} ${unit}`,
         );
         if (perftestWasTooSlow(ended)) return ended.output;
         expect(ended.status, ended.output).toBe(0);
@@ -207,11 +228,12 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       ],
       ['udaddy', '-b ADDRESS -C 2 -S 900', '-s ADDRESS -C 2 -S 900', /client: test complete/],
     ] as const)('%s', async (name, server, client, shown) => {
-      const script = ([server, client] as const)
-        .map((words) => words.replace('ADDRESS', SIDES[serving].address))
-        .map((words, end) => `${end === 0 ? name.replace('client', 'server') : name} ${words}`)
-        .map(shellWord);
-      const { status, output } = await guest.runToEnd(`across-cm ${serving} ${script.join(' ')}`);
+      const typed = (words: string) => words.replace('ADDRESS', SIDES[serving].address);
+      const { status, output } = await acrossByCm(
+        serving,
+        `${name.replace('client', 'server')} ${typed(server)}`,
+        `${name} ${typed(client)}`,
+      );
       expect(status, output).toBe(0);
       expect(output).toMatch(shown);
       expect(output).not.toContain('data mismatch');
@@ -223,11 +245,9 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       port += 1;
       const words = `-R -x ${IPV4_INDEX} -p ${port} -n 10 -F -s 4099`;
       const end = (side: Side) => `ib_send_bw ${words} -d ${SIDES[side].device}`;
-      const script = [end(serving), `${end(other(serving))} ${SIDES[serving].address}`];
+      const client = `${end(other(serving))} ${SIDES[serving].address}`;
       await untilFast(async () => {
-        const ended = await guest.runToEnd(
-          `across-cm ${serving} ${script.map(shellWord).join(' ')}`,
-        );
+        const ended = await acrossByCm(serving, end(serving), client);
         if (perftestWasTooSlow(ended)) return ended.output;
         expect(ended.status, ended.output).toBe(0);
         expect(ended.output).toMatch(/client: .*rdma_cm QPs\s+: ON/);
@@ -243,9 +263,11 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
         const addresses = `${address} ${SIDES[serving].address}`;
         return `${sides} ${role} ${device} ${addresses} ${port} ${names.join(' ')}`;
       };
-      const words = [end(serving, 'passive'), end(other(serving), 'active')].map(shellWord);
-      const { status, output } = await guest.runToEnd(
-        `across ${serving} ${port} ${words.join(' ')}`,
+      const { status, output } = await across(
+        serving,
+        port,
+        end(serving, 'passive'),
+        end(other(serving), 'active'),
       );
       expect(status, output).toBe(0);
       for (const end of ['server', 'client']) {
@@ -258,11 +280,13 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       const group = '-m 230.1.0.9 -C 3 -b';
       const [receiver, sender] = [SIDES[serving].address, SIDES[other(serving)].address];
       // Messages sent before the other has joined are lost.
-      const script = [
-        `rm -f /run/received; mckey ${group} ${receiver} && touch /run/received`,
-        `until [[ -e /run/received ]]; do mckey ${group} ${sender} -s || exit; sleep 1; done`,
-      ].map(shellWord);
-      const { status, output } = await guest.runToEnd(`across-cm ${serving} ${script.join(' ')}`);
+      port += 1;
+      const received = folder.file(`received-${port}`);
+      const { status, output } = await acrossByCm(
+        serving,
+        `mckey ${group} ${receiver} && touch ${received}`,
+        `until [[ -e ${received} ]]; do mckey ${group} ${sender} -s || exit; sleep 1; done`,
+      );
       expect(status, output).toBe(0);
       expect(output).toMatch(/server: test complete/);
     });
@@ -280,13 +304,27 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       port += 1;
       const end = (side: Side) => `${program} ${SIDES[side].device} ${index} ${port}`;
       const client = [end(other(serving)), SIDES[serving].address, ...more].join(' ');
-      const words = [serving, String(port), shellWord(end(serving)), shellWord(client)];
-      const recorder = `FILTER='udp port 4791' record ${recording(serving)} veth0`;
-      return await guest.succeed(`${recorder} across ${words.join(' ')}`);
+      const { status, output } = await across(serving, port, end(serving), client);
+      expect(status, output).toBe(0);
+      return output;
     }
 
-    /** The packets of the last run with this server. */
+    /** The packets of the run with this server. */
     const recording = (serving: Side) => folder.file(`${serving}.pcap`);
+
+    async function recorded<T>(path: string, action: () => Promise<T>): Promise<T> {
+      const dumpcap = `exec dumpcap -P -i ${neighbour.tap} -f 'udp port 4791' -w ${path}`;
+      const recorder = neighbour.run(dumpcap);
+      await recorder.waitFor(/^File: /m);
+      try {
+        return await action();
+      } finally {
+        // The kernel hands packets over up to a second late.
+        await quiet(1000);
+        recorder.kill();
+        await recorder.exit;
+      }
+    }
 
     it.each([
       ['IPv4', 'ours', IPV4_INDEX],
@@ -294,7 +332,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     ] as const)(
       'RC at three path MTUs, UC and UD over %s [ROCE-MTU-02, ROCE-ORD-01, ROCE-UC-01, ROCE-UD-01]',
       async (_, serving, index) => {
-        const output = await ends(serving, index);
+        const output = await recorded(recording(serving), () => ends(serving, index));
         const shapes = ['RC, MTU 256', 'RC, MTU 1024', 'RC, MTU 4096', 'UC', 'UD'];
         for (const side of ['server', 'client']) {
           for (const shape of shapes) expect(output).toContain(`${side}: ${shape}: as sent\n`);
@@ -307,7 +345,7 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       async (serving) => {
         const path = recording(serving);
         const datagrams = datagramsOf(path);
-        const rows = await dissectRoce(path, true);
+        const rows = await dissectRoce(path);
         const ours = rows.flatMap((row, index) => {
           const sent = [row['ip.src'], row['ipv6.src']].some((address) =>
             OUR_ADDRESSES.has(address),
@@ -338,37 +376,31 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
 
   // The kernel ignores a query for a connection that it still has.
   it('rping, while requests are forged in the name of its client [IBCM-STALE-02, IBCM-STALE-03]', async () => {
-    const [{ address: ours }, { address: theirs }] = [SIDES.ours, SIDES.theirs];
-    const qpns = Array.from({ length: RXE_QPNS.count }, (_, index) => RXE_QPNS.first + index);
-    const requests = qpns.map((qpn) => forgedRequest([theirs, ours], RPING_PORT, qpn));
-    const file = folder.file('forged');
-    writeFileSync(file, Buffer.concat(requests));
-    const forge = [
-      'import socket',
-      'forger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)',
-      `forger.bind(("${theirs}", ${FORGED_PORT}))`,
-      `bytes = open("${file}", "rb").read()`,
-      `size = len(bytes) // ${requests.length}`,
-      `for at in range(0, len(bytes), size): forger.sendto(bytes[at:at + size], ("${ours}", 4791))`,
-    ].join('\n');
-    const pings = '$(wc -l </run/pings)';
-    const until = (condition: string) => `until ${condition}; do sleep 0.2; done`;
-    const client = [
-      `stdbuf -oL rping -c -v -a ${ours} >/run/pings & pinger=$!`,
-      until(`((${pings} > 3)) || ! kill -0 $pinger`),
-      `before=${pings}; python3 -c ${shellWord(forge)} || exit`,
-      until(`((${pings} > before + 10)) || ! kill -0 $pinger`),
-      // This fails if it has ended.
-      'kill $pinger; status=$?; touch /run/forgery-over; exit $status',
-    ];
-    const server = [
-      `rm -f /run/forgery-over; rping -s -P -a ${ours} & server=$!`,
-      until('[[ -e /run/forgery-over ]]'),
-      'kill -9 $server',
-    ];
-    const script = [server, client].map((lines) => shellWord(lines.join('\n')));
-    const { status, output } = await guest.runToEnd(`across-cm ours ${script.join(' ')}`);
-    expect(status, output).toBe(0);
+    const [{ address: ours }, { address: theirs, device }] = [SIDES.ours, SIDES.theirs];
+    const server = neighbour.run(`${environment} exec stdbuf -oL rping -s -P -d -a ${ours}`);
+    try {
+      await server.waitFor(/rdma_listen/);
+      const client = guest.run(`exec rping -c -v -a ${ours}`);
+      await client.waitFor(/rdma-ping-3/);
+      const pairs = await guest.succeed(`rdma resource show qp link ${device}`);
+      const qpn = Number(/lqpn (\d+) .* comm rping/.exec(pairs)?.[1]);
+      const file = folder.file('forged');
+      writeFileSync(file, forgedRequest([theirs, ours], RPING_PORT, qpn));
+      const forge = [
+        'import socket',
+        'forger = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)',
+        `forger.bind(("${theirs}", ${FORGED_PORT}))`,
+        `forger.sendto(open("${file}", "rb").read(), ("${ours}", 4791))`,
+      ].join('\n');
+      await guest.succeed(`python3 -c ${shellWord(forge)}`);
+      const { length } = client.output.match(/rdma-ping/g) ?? [];
+      await client.waitFor(new RegExp(`rdma-ping-${length + 10}:`));
+      client.kill();
+      await client.exit;
+    } finally {
+      server.kill();
+      await server.exit;
+    }
   });
 
   it.each(['alive', 'gone'])(
@@ -387,10 +419,10 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     const addresses = [SIDES.theirs.address, second, 'fd00::1'] as const;
     const output = await guest.succeed(
       [
-        `ip addr add ${second}/24 dev veth0`,
+        `ip addr add ${second}/24 dev eth1`,
         `timeout ${programSeconds()} ${clashes.command(addresses, 20_000)}`,
         'status=$?',
-        `ip addr del ${second}/24 dev veth0`,
+        `ip addr del ${second}/24 dev eth1`,
         'exit $status',
       ].join('\n'),
     );
@@ -399,10 +431,8 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
 
   // The addresses of the document are those of any network; only the typed commands count.
   it.each(readmeCommands())("README's commands: %s", async (_, { serving, server, client }) => {
-    port += 1;
-    const words = [serving, '18515', shellWord(server), shellWord(client)];
     await untilFast(async () => {
-      const { status, output } = await guest.runToEnd(`across ${words.join(' ')}`);
+      const { status, output } = await across(serving, 18_515, server, client);
       if (perftestWasTooSlow({ status, output })) return output;
       expect(status, output).toBe(0);
       expect(output).toMatch(/client: +65536 +100 +[\d.]+ +[\d.]+/);
@@ -411,8 +441,9 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
   });
 
   it('shuts down cleanly', async () => {
-    await guest.succeed(`kill $(sed -n 's/.*"pid":\\([0-9]*\\).*/\\1/p' ${SOCKET}.run)`);
-    expect(await daemon.exit, daemon.output).toBe(0);
+    daemon.signal('SIGTERM');
+    const { status, stderr } = await daemon.end();
+    expect(status, stderr).toBe(0);
   });
 
   // The daemon has ended, so the UDP port of its side is free.
@@ -421,19 +452,15 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
     async () => {
       port += 1;
       const path = compileProgram('conform-target', ['-lrdmacm'], folder.file('conform-target'));
-      const target = guest.run(`theirs ${path} ${SIDES.theirs.address} ${port}`);
+      const target = guest.run(`${path} ${SIDES.theirs.address} ${port}`);
       await target.waitFor(/ready/);
-      const words = `--peer ${SIDES.theirs.address} --from ${SIDES.ours.address} -p ${port} --over roce`;
-      const command = `${conform} ${words} --patience ${patience(3000)} --json`;
-      // A file of the host: the console mixes output with the kernel's lines.
-      const results = folder.file('conform.json');
-      const { output } = await guest.runToEnd(`ip netns exec ours ${command} >${results}`);
-      expect(existsSync(results), output).toBe(true);
-      const json = readFileSync(results, 'utf8');
-      expect(json, output).not.toBe('');
-      const { verdicts, details } = printedVerdicts(json);
+      const ends = `--peer ${SIDES.theirs.address} --from ${SIDES.ours.address} -p ${port}`;
+      const words = `conform ${ends} --over roce --patience ${patience(3000)} --json`.split(' ');
+      const { stdout, stderr } = await runCommand(words, {}, neighbour.within);
+      expect(stdout, stderr).not.toBe('');
+      const { verdicts, details } = printedVerdicts(stdout);
       expect(verdicts, details.join('\n')).toEqual(documentedVerdicts('RoCEv2', 'Linux'));
-      await guest.succeed(`kill $(pidof conform-target)`);
+      target.kill();
       await target.exit;
     },
     patience(240_000),

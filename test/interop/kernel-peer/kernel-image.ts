@@ -51,14 +51,17 @@ const GUEST_MODULES = [
 /** Further modules of a guest with NFS: both ends of NFSv3, and RPC-over-RDMA under them. */
 const NFS_MODULES = ['rpcrdma', 'nfsv3', 'nfsd'] as const;
 
-/** Further modules of a guest with rxe: a wire between two network namespaces, and its damage. */
+/** Further modules of a guest with rxe: a wire within it, and damage to wires. */
 const RXE_MODULES = [
   'crc32_generic',
   'rdma_rxe',
   'veth',
   'sch_netem',
   'sch_prio',
+  'sch_ingress',
   'cls_u32',
+  'act_mirred',
+  'ifb',
 ] as const;
 
 /** Further modules of a guest with SCTP: what signs its cookies, and loss on a wire. */

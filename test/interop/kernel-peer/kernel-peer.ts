@@ -12,12 +12,13 @@
  * guest/), `verbs-probe` (in probe/), and the host's own.
  */
 import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
 import { freePort } from '#test/support/free-port';
-import { PROGRAM_MS, patience, programSeconds, TEST_MS } from '#test/support/patience';
+import { PROGRAM_MS, patience, patient, programSeconds, TEST_MS } from '#test/support/patience';
 import { type GuestSlot, guestsComeFirst, takeGuestSlot } from './guest-slot.ts';
 import {
   cacheDirectory,
@@ -47,9 +48,29 @@ interface GuestOptions {
   readonly rxe?: boolean;
   /** Load the kernel's SCTP, too. */
   readonly sctp?: boolean;
+  /** A second interface, eth1: the other end of this one. */
+  readonly wire?: Wire;
+}
+
+/** A TAP device of the host, whose frames a guest's eth1 sends and receives. */
+export interface Wire {
+  readonly tap: string;
+  /** Words that run a command where it exists. */
+  readonly within: readonly string[];
 }
 
 const BOOT_MS = 120_000;
+/** For a script that a test awaits, and for the description of one that does not end. */
+const SCRIPT_MS = 180_000;
+const DESCRIPTION_MS = 20_000;
+/** Prints what the guest's processes wait for, its TCP connections and the kernel's last messages. */
+const DESCRIBE = `
+  for process in /proc/[1-9]*; do
+    readlink $process/exe >/dev/null || grep -q '^State:.*D' $process/status || continue
+    printf '\\n%s: ' "\${process##*/}"; tr '\\0' ' ' <$process/cmdline; grep State $process/status
+    cat $process/stack
+  done 2>/dev/null
+  ss -tni; dmesg | tail -n 20`;
 /** How long this guest may wait for others: the longest suite takes four minutes alone. */
 const TURN_MS = 1_200_000;
 /** Time limit for the hook of a suite that boots a guest. */
@@ -57,6 +78,11 @@ export const GUEST_START_TIMEOUT_MS = patience(TURN_MS + BOOT_MS + TEST_MS);
 
 export function shellWord(text: string): string {
   return `'${text.replaceAll("'", `'\\''`)}'`;
+}
+
+/** Resolves when the timeout expires. */
+async function expired(idleMs: number): Promise<undefined> {
+  await once(patient(idleMs), 'abort');
 }
 
 interface Waiter {
@@ -231,8 +257,10 @@ export class Guest implements AsyncDisposable {
 
     const parameters = qemuParameters(image, job, forwarded, options);
     // If this process dies without stopping QEMU, QEMU ends, too.
-    const setpriv = ['--pdeathsig', 'KILL', ...firstOnItsProcessor(), 'qemu-system-x86_64'];
-    const qemu = spawn('setpriv', [...setpriv, ...parameters], { stdio: ['pipe', 'pipe', 'pipe'] });
+    const setpriv = ['setpriv', '--pdeathsig', 'KILL', ...firstOnItsProcessor()];
+    const within = [...(options.wire?.within ?? []), ...setpriv, 'qemu-system-x86_64'];
+    const [command = '', ...rest] = [...within, ...parameters];
+    const qemu = spawn(command, rest, { stdio: ['pipe', 'pipe', 'pipe'] });
     const guest = new Guest(qemu, job, slot, forwarded);
     const boot = setTimeout(() => guest.#abandon('it did not boot'), patience(BOOT_MS));
     try {
@@ -264,10 +292,17 @@ export class Guest implements AsyncDisposable {
     return process;
   }
 
+  /** Runs a script; throws with the state of the guest's processes when it does not end. */
   async runToEnd(script: string): Promise<{ status: number; output: string }> {
     const process = this.run(script);
-    const status = await process.exit;
-    return { status, output: process.output };
+    const status = await Promise.race([process.exit, expired(SCRIPT_MS)]);
+    if (status !== undefined) return { status, output: process.output };
+    const description = this.run(DESCRIBE);
+    await Promise.race([description.exit, expired(DESCRIPTION_MS)]);
+    process.kill();
+    throw new Error(
+      `a script in the guest did not end: ${script}; it printed:\n${process.output}\nThe guest:\n${description.output}`,
+    );
   }
 
   /** The output of a script that must succeed. */
@@ -405,5 +440,16 @@ function qemuParameters(
     `user,id=net,ipv6=off${hostForwards.join('')}`,
     '-device',
     'virtio-net-pci,netdev=net,romfile=',
+    ...(options.wire === undefined ? [] : wireParameters(options.wire)),
+  ];
+}
+
+/** Without a header before each frame, so that none leaves its checksum to the other end. */
+function wireParameters({ tap }: Wire): string[] {
+  return [
+    '-netdev',
+    `tap,id=wire,ifname=${tap},script=no,downscript=no,vnet_hdr=off`,
+    '-device',
+    'virtio-net-pci,netdev=wire,romfile=,mac=02:00:00:00:00:01,host_mtu=9000',
   ];
 }
