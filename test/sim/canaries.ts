@@ -3,30 +3,22 @@
  * nothing. Each `find` text must occur exactly once in its file: when the code around it changes,
  * the canary fails instead of falling silent.
  */
+import type { Canary } from './mutant.ts';
 import type { SimulatedOver } from './over.ts';
 import type { Rule } from './rules.ts';
 
-/** One edit of a compiled file. */
-export interface Edit {
-  /** Path below `dist/`. */
-  readonly file: string;
-  readonly find: string;
-  readonly replace: string;
-}
-
-/** A bug, and the rule that it breaks. */
-export interface Canary {
-  readonly bug: string;
+/** A bug of whole hosts. */
+export interface HostCanary extends Canary {
   readonly rule: Rule;
   /** Default: TCP. */
   readonly over?: SimulatedOver;
-  readonly edits: readonly Edit[];
 }
 
-export const CANARIES: readonly Canary[] = [
+export const CANARIES: readonly HostCanary[] = [
   {
     bug: 'a disconnect does not stop the send queue',
     rule: 'stopped',
+    seed: 35,
     edits: [
       { file: 'daemon/iwarp/cm/endpoint.js', find: 'this.qp?.disconnecting(now);', replace: '' },
     ],
@@ -34,6 +26,7 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'a clean FIN drops Sends that completed but were not yet written',
     rule: 'arrived',
+    seed: 49,
     edits: [
       {
         file: 'daemon/host/conduit.js',
@@ -45,6 +38,7 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'a work request completes with success although its data were never placed',
     rule: 'placed',
+    seed: 78,
     edits: [
       {
         file: 'daemon/rnic/queues/completion-gate.js',
@@ -56,6 +50,7 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'a type 2 window outlives its stream',
     rule: 'window',
+    seed: 7,
     edits: [
       {
         file: 'daemon/rnic/qp-lifecycle.js',
@@ -72,6 +67,7 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'an error is reported to the consumer only when the Terminate is framed',
     rule: 'reported',
+    seed: 177,
     edits: [
       {
         file: 'daemon/iwarp/engine/stream.js',
@@ -90,6 +86,7 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'any inbound byte restarts the close timeout',
     rule: 'ends',
+    seed: 268,
     edits: [
       {
         file: 'daemon/iwarp/engine/stream.js',
@@ -103,11 +100,13 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'a queue pair that is gone waits for an agent that may never answer',
     rule: 'bounded',
+    seed: 60,
     edits: [{ file: 'daemon/rnic/nic.js', find: 'this.#host.waiting.delete(qp);', replace: '' }],
   },
   {
     bug: 'a memory link accepts a large write, and its stream uses the chunk again',
     rule: 'quiet',
+    seed: 68,
     edits: [
       {
         file: 'daemon/host/links/memory-link.js',
@@ -124,6 +123,7 @@ export const CANARIES: readonly Canary[] = [
   {
     bug: 'what a memory link carries without CRCs is not sealed for a fault that cuts it',
     rule: 'quiet',
+    seed: 32,
     edits: [
       {
         file: 'daemon/host/links/memory-link.js',
@@ -141,6 +141,7 @@ export const CANARIES: readonly Canary[] = [
     bug: 'messages of SCTP are delivered as they arrive, whatever their DDP-SSN',
     rule: 'quiet',
     over: 'sctp',
+    seed: 1,
     edits: [
       {
         file: 'daemon/iwarp/sctp/sequencer.js',
@@ -153,6 +154,7 @@ export const CANARIES: readonly Canary[] = [
     bug: 'the Terminate of a session over SCTP is never sent',
     rule: 'quiet',
     over: 'sctp',
+    seed: 156,
     edits: [
       {
         file: 'daemon/iwarp/sctp/session.js',
@@ -165,6 +167,7 @@ export const CANARIES: readonly Canary[] = [
     bug: 'session control that does not fit is ignored',
     rule: 'reported',
     over: 'sctp',
+    seed: 6,
     edits: [
       {
         file: 'daemon/iwarp/sctp/session.js',
@@ -178,6 +181,7 @@ export const CANARIES: readonly Canary[] = [
     bug: 'a message for which SCTP has no room is lost',
     rule: 'quiet',
     over: 'sctp',
+    seed: 9,
     edits: [
       {
         file: 'daemon/host/sctp/sctp-link.js',
@@ -190,6 +194,7 @@ export const CANARIES: readonly Canary[] = [
     bug: 'a port of SCTP outlives its association',
     rule: 'left',
     over: 'sctp',
+    seed: 1,
     edits: [
       { file: 'daemon/host/sctp/shared-associations.js', find: 'opener.release();', replace: '' },
     ],

@@ -1,18 +1,26 @@
 /**
- * Runs seeds until one breaks a rule: `node canary-run.js RULE SEEDS [NETWORK]`. Prints that seed, or nothing
- * if no seed breaks the rule. Skips seeds that break other rules: one bug may break several.
+ * Looks for a seed that breaks a rule: `node canary-run.js RUN RULE SEED MOST` tries SEED, then 1 to MOST. Prints the
+ * first that does, or nothing. Skips seeds that break other rules: one bug may break several.
  */
-import { NETWORKS, runOver } from './over.ts';
+import { BrokenRoceRule } from './roce/rules.ts';
 import { BrokenRule } from './rules.ts';
+import { loadRun } from './runs.ts';
 
-const [rule, count, name] = process.argv.slice(2);
-const over = NETWORKS.find((each) => each === name) ?? 'tcp';
-for (let seed = 1; seed <= Number(count); seed += 1) {
+const [name = '', rule, known, most] = process.argv.slice(2);
+const run = await loadRun(name);
+
+async function breaks(seed: number): Promise<boolean> {
   try {
-    await runOver(seed, over);
+    await run(seed);
+    return false;
   } catch (error) {
-    if (!(error instanceof BrokenRule) || error.rule !== rule) continue;
-    console.log(seed);
-    break;
+    const broken = error instanceof BrokenRule || error instanceof BrokenRoceRule;
+    return broken && error.rule === rule;
   }
 }
+
+let found = (await breaks(Number(known))) ? Number(known) : undefined;
+for (let seed = 1; found === undefined && seed <= Number(most); seed += 1) {
+  if (await breaks(seed)) found = seed;
+}
+if (found !== undefined) console.log(found);

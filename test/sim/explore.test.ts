@@ -27,11 +27,14 @@ const DAILY_SCTP_SEEDS = 250;
 const ONCE_FAILED_SCTP = [
   663, 2502, 1898, 200_480, 196_363_924, 70_002_500, 192_762_568, 81_008_165, 81_069_132,
 ];
-/** The number of seeds over RoCE, where a run costs some ten times as much. */
-const FIXED_ROCE_SEEDS = 100;
-const DAILY_ROCE_SEEDS = 80;
-/** Seeds that found a bug: the first in the responder, the others in the connection manager. */
-const ONCE_FAILED_ROCE = [20_421, 31_846, 43_839];
+/** The number of seeds over RoCE, where a run costs as much. */
+const FIXED_ROCE_SEEDS = 250;
+const DAILY_ROCE_SEEDS = 250;
+/**
+ * Seeds that found a bug: the first in the responder, the last in the simulation, the others in the
+ * connection manager.
+ */
+const ONCE_FAILED_ROCE = [20_421, 31_846, 43_839, 112_270];
 
 async function explore(
   first: number,

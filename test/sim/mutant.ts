@@ -1,20 +1,40 @@
 /** A copy of the compiled code, for inserting bugs. */
-import { execFile } from 'node:child_process';
+import { type ChildProcess, execFile, fork } from 'node:child_process';
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect } from 'vitest';
-import type { Edit } from './canaries.ts';
+import type { CleanSeed } from './clean-run.ts';
+import type { RunName } from './runs.ts';
 
 const root = fileURLToPath(new URL('../../', import.meta.url));
 /** Compiled folders that a simulation needs. */
 const FOLDERS = ['daemon', 'native-bridge', 'verbs-api', 'test/sim', 'test/support'];
 
+/** One edit of a compiled file. */
+export interface Edit {
+  /** Path below `dist/`. */
+  readonly file: string;
+  readonly find: string;
+  readonly replace: string;
+}
+
+/** A bug, and the rule that it breaks. */
+export interface Canary {
+  readonly bug: string;
+  readonly rule: string;
+  /** A seed that finds it, the first to be tried. */
+  readonly seed: number;
+  readonly edits: readonly Edit[];
+}
+
 /** See the module's comment. */
 export class Mutant {
   readonly #copy = mkdtempSync(join(tmpdir(), 'iwarpd-canary-'));
+  /** Runs seeds without a bug. */
+  #clean: ChildProcess | undefined;
 
   constructor() {
     for (const folder of FOLDERS) {
@@ -25,28 +45,48 @@ export class Mutant {
   }
 
   remove(): void {
+    this.#clean?.disconnect();
     rmSync(this.#copy, { recursive: true, force: true });
   }
 
   /**
-   * Runs `script` of the copy with these edits, until it has found a seed that breaks `rule`.
-   * Returns its output.
+   * Expects that the canary's seed, or else one up to `most`, finds the bug, and that this seed keeps every
+   * rule without it.
    */
-  async find(
-    edits: readonly Edit[],
-    script: string,
-    rule: string,
-    seeds: number,
-    more: readonly string[] = [],
-  ): Promise<number> {
+  async expectFound(canary: Canary, run: RunName, most: number): Promise<void> {
+    const { bug, rule } = canary;
+    const seed = await this.#find(canary, run, most);
+    expect(seed, `a seed up to ${most} that breaks '${rule}'`).toBeGreaterThan(0);
+    if (seed !== canary.seed) console.log(`${bug}: seed ${seed} finds it, not ${canary.seed}`);
+    expect(await this.#errorOf({ run, seed })).toBe('');
+  }
+
+  /** Returns 0 if no seed finds it. */
+  async #find({ edits, rule, seed }: Canary, run: RunName, most: number): Promise<number> {
     const restore = this.#mutate(edits);
     try {
-      const parameters = [join(this.#copy, 'dist', script), rule, String(seeds), ...more];
+      const script = join(this.#copy, 'dist/test/sim/canary-run.js');
+      const parameters = [script, run, rule, String(seed), String(most)];
       const { stdout } = await promisify(execFile)(process.execPath, parameters);
       return Number(stdout);
     } finally {
       restore();
     }
+  }
+
+  /** The error of a seed without a bug; '' if it keeps every rule. */
+  #errorOf(seed: CleanSeed): Promise<string> {
+    this.#clean ??= fork(join(root, 'dist/test/sim/clean-run.js'), [], { execArgv: [] });
+    const clean = this.#clean;
+    return new Promise((resolve, reject) => {
+      const ended = (): void => reject(new Error('the process of clean runs has ended'));
+      clean.once('exit', ended);
+      clean.once('message', (text) => {
+        clean.off('exit', ended);
+        resolve(String(text));
+      });
+      clean.send(seed);
+    });
   }
 
   /** Applies the edits. Returns a function that reverts them. */

@@ -3,9 +3,9 @@ import { Prng } from '../support/prng.ts';
 
 export const PATTERN_BYTES = 1 << 20;
 
-const noise = new Prng(0x5eed);
 /** Constant; programs send straight from it. */
-export const PATTERN = Uint8Array.from({ length: PATTERN_BYTES }, () => noise.next());
+export const PATTERN = new Uint8Array(PATTERN_BYTES);
+new Prng(0x5eed).fill(PATTERN);
 
 const ZEROS = new Uint8Array(PATTERN_BYTES);
 

@@ -248,7 +248,9 @@ export function drawWeighted<K extends string>(
   names: readonly K[],
   weights: Readonly<Record<K, number>>,
 ): K {
-  let draw = prng.below(names.reduce((sum, name) => sum + weights[name], 0));
+  let sum = 0;
+  for (const name of names) sum += weights[name];
+  let draw = prng.below(sum);
   for (const name of names) {
     if (draw < weights[name]) return name;
     draw -= weights[name];

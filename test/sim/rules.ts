@@ -27,7 +27,11 @@ const RULES = {
   moment: 'a Read returns what was there at some moment between its post and its completion',
   drained: 'a drained send queue has completed what it had sent',
   datagram: 'a datagram arrives whole and where it was sent to',
+  lossy:
+    'a Write over UC places its own bytes from the first on, and all before it completes a receive',
   limit: 'a shared receive queue reports its limit once for each request',
+  alone: 'a listener shares its addresses and port with no one, and alone gets its requests',
+  share: 'one turn carries out at most a share of the requests of a user',
   counted: 'counters of ports agree with the network',
 } as const;
 export type Rule = keyof typeof RULES;

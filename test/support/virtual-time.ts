@@ -3,10 +3,36 @@ import { BinaryHeap } from '#daemon/capture/binary-heap';
 import type { Alarm, HostClock } from '#daemon/host/links/network';
 import type { Prng } from './prng.ts';
 
-interface Entry extends Alarm {
+/** Something that is due at a time. `count`: where it counts while it is neither due nor cancelled. */
+class Entry implements Alarm {
   readonly due: number;
   readonly order: number;
-  run: (() => void) | undefined;
+  readonly #count: { alarms: number } | undefined;
+  #run: (() => void) | undefined;
+
+  constructor(due: number, order: number, run: () => void, count?: { alarms: number }) {
+    this.due = due;
+    this.order = order;
+    this.#run = run;
+    this.#count = count;
+    if (count !== undefined) count.alarms += 1;
+  }
+
+  get open(): boolean {
+    return this.#run !== undefined;
+  }
+
+  /** Closes the entry. Returns what to run, unless it was closed before. */
+  take(): (() => void) | undefined {
+    const run = this.#run;
+    if (run !== undefined && this.#count !== undefined) this.#count.alarms -= 1;
+    this.#run = undefined;
+    return run;
+  }
+
+  cancel(): void {
+    this.take();
+  }
 }
 
 export class VirtualTime {
@@ -21,15 +47,9 @@ export class VirtualTime {
     this.#soon.push(run);
   }
 
-  after(delayMicros: number, run: () => void): Alarm {
-    const entry: Entry = {
-      due: this.now + Math.max(0, delayMicros),
-      order: this.#order++,
-      run,
-      cancel: () => {
-        entry.run = undefined;
-      },
-    };
+  /** `count` counts the alarm until it is due or cancelled. */
+  after(delayMicros: number, run: () => void, count?: { alarms: number }): Alarm {
+    const entry = new Entry(this.now + Math.max(0, delayMicros), this.#order++, run, count);
     this.#entries.push(entry);
     return entry;
   }
@@ -42,7 +62,7 @@ export class VirtualTime {
   /** When the next alarm is due; undefined if none is set. */
   get nextDue(): number | undefined {
     const entries = this.#entries;
-    while (entries.first !== undefined && entries.first.run === undefined) entries.pop();
+    while (entries.first?.open === false) entries.pop();
     return entries.first?.due;
   }
 
@@ -55,10 +75,9 @@ export class VirtualTime {
     }
     if (this.nextDue === undefined) return false;
     const entry = this.#entries.pop();
-    const due = entry?.run;
+    const due = entry?.take();
     if (entry === undefined || due === undefined) return false;
     this.now = Math.max(this.now, entry.due);
-    entry.run = undefined;
     due();
     return true;
   }
@@ -87,22 +106,7 @@ export class VirtualClock implements HostClock {
   }
 
   after(delayMicros: number, run: () => void): Alarm {
-    this.alarms += 1;
-    let open = true;
-    const close = (): void => {
-      if (open) this.alarms -= 1;
-      open = false;
-    };
-    const alarm = this.#time.after(delayMicros, () => {
-      close();
-      run();
-    });
-    return {
-      cancel: () => {
-        close();
-        alarm.cancel();
-      },
-    };
+    return this.#time.after(delayMicros, run, this);
   }
 
   soon(run: () => void): void {

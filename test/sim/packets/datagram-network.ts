@@ -8,9 +8,9 @@ import { bytesFromIdentification, ICRC_BYTES, ROCE_PORT, readIcrc } from '#daemo
 import { identificationOf } from '#daemon/roce/wire/identification';
 import type { IncomingBatch, OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { SystemCallError } from '#native-bridge/libc/libc';
+import { type Datagram, fillSlot, sentDatagram } from '#test/support/datagram-slots';
 import type { Prng } from '#test/support/prng';
 import type { VirtualTime } from '#test/support/virtual-time';
-import { type Datagram, fillSlot, sentDatagram } from './kernel-messages.ts';
 
 const Errno = { badf: 9, again: 11, msgSize: 90, inUse: 98, notAvailable: 99, unreachable: 101 };
 const UDP_HEADERS_BYTES = 28;
@@ -153,6 +153,8 @@ export class UdpHost implements UdpNetwork {
   /** Datagrams that left it, and that its sockets read. */
   sent = 0;
   read = 0;
+  /** Datagrams of `read` that it had sent to a group itself. */
+  echoes = 0;
 
   constructor(network: DatagramNetwork, index: number, addresses: readonly string[]) {
     this.network = network;
@@ -258,6 +260,8 @@ class SimUdpSocket implements UdpSocket {
       const datagram = this.#queue.shift();
       if (datagram === undefined) break;
       fillSlot(batch, count, datagram);
+      const { from, to } = datagram;
+      if (isGroup(to) && this.#host.addresses.includes(from)) this.#host.echoes += 1;
     }
     this.#host.read += count;
     return count === 0 ? -Errno.again : count;

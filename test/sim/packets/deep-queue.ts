@@ -15,6 +15,7 @@ export class DeepQueue {
   readonly #program: PacketProgram;
   readonly #cq: SimCq;
   readonly #qp: number;
+  readonly #qpn: number;
   #flushed = 0;
   #polls = 0;
 
@@ -36,6 +37,8 @@ export class DeepQueue {
       sqSigAll: false,
     });
     this.#qp = made.qp;
+    this.#qpn = made.qpNum;
+    program.deepQpns.add(this.#qpn);
     const attributes = { accessFlags: 0, pkeyIndex: 0, portNum: 1 };
     program.call('modifyQP', { qp: this.#qp, state: QPState.INIT, attributes });
     const ring = new ReceiveRing(program.view(made.ring), made.rqOffset, made.rqCount, 1);
@@ -60,6 +63,8 @@ export class DeepQueue {
     must(this.#polls < POLLS_MAX, 'once', () => `${this.#flushed} of ${DEPTH} are flushed`);
     if (this.#flushed < DEPTH) return false;
     this.#program.call('destroyQP', { qp: this.#qp });
+    this.#program.dropEventsOf(this.#qpn);
+    this.#program.deepQpns.delete(this.#qpn);
     this.#program.call('destroyCQ', { cq: this.#cq.handle });
     return true;
   }

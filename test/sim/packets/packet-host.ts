@@ -1,15 +1,21 @@
 /** A simulated host with RoCE devices: a real `RnicHost` on virtual time and simulated networks. */
 import { TapHub } from '#daemon/capture/tap-hub';
+import { DescriptorsInFlight } from '#daemon/clients/descriptors-in-flight';
 import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
+import { EndedClients } from '#daemon/clients/objects/ended-clients';
+import { DEFAULT_QUOTAS } from '#daemon/clients/objects/quotas';
 import { chooseCrcEngine } from '#daemon/host/crc-engine';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
+import { KernelServer } from '#daemon/kernel/kernel-server';
+import { Refusals } from '#daemon/refusals/refusals';
 import type { QP } from '#daemon/rnic/queue-pair';
 import { Prng } from '#test/support/prng';
 import { VirtualClock, type VirtualTime } from '#test/support/virtual-time';
 import { must } from '../rules.ts';
 import type { HostNetwork, SimNetwork } from '../sim-network.ts';
 import type { DatagramNetwork, UdpHost } from './datagram-network.ts';
+import { PacketAccounts } from './packet-accounts.ts';
 import type { PacketPlan } from './packet-plan.ts';
 
 const CRC_ENGINE = chooseCrcEngine();
@@ -53,8 +59,8 @@ export class PacketHost {
   wakesLost = false;
   /** Its addresses have changed: commands that name a lost one fail. */
   moved = false;
-  /** Packets may be dropped between a port's counters and the network. */
-  uncounted = false;
+  readonly accounts = new PacketAccounts();
+  #kernel: KernelServer | undefined;
   #checks = 0;
   #closed = false;
 
@@ -100,6 +106,24 @@ export class PacketHost {
     tap?.packets.watch({ packet: () => undefined });
   }
 
+  /** Serves programs that use rdma-core. */
+  get kernel(): KernelServer {
+    this.#kernel ??= new KernelServer({
+      directory: this.directory,
+      quotas: DEFAULT_QUOTAS,
+      memoryTiers: [],
+      nextClientId: () => 1,
+      pair: () => {
+        throw new Error('a simulated process has no descriptors');
+      },
+      inFlight: new DescriptorsInFlight(undefined),
+      ended: new EndedClients(() => ''),
+      refusals: new Refusals(() => ''),
+      note: () => undefined,
+    });
+    return this.#kernel;
+  }
+
   /** Present addresses of its RoCE devices. */
   get roceAddresses(): readonly string[] {
     return this.addresses.filter((address) => address !== this.iwarpAddress);
@@ -119,16 +143,18 @@ export class PacketHost {
     return this.host.close();
   }
 
-  /**
-   * Checks its objects and bounds, once every few calls. `count` counts the ids of its programs.
-   */
-  check(count: () => number): void {
+  /** Call after each step. True once every few steps: `check` is due. */
+  checkDue(): boolean {
     // Work deferred to the next turn may be reported in part.
-    if (this.clock.turns > 0) return;
+    if (this.clock.turns > 0) return false;
     this.#checks += 1;
-    if (this.#checks % DEEP_CHECK_EVERY !== 0) return;
-    const ids = count();
+    return this.#checks % DEEP_CHECK_EVERY === 0;
+  }
+
+  /** Checks its objects and bounds. Its programs have `ids` ids. */
+  check(ids: number): void {
     this.host.assertDeepInvariants();
+    this.#kernel?.assertDeepInvariants();
     const { queued, deferred, nicEffects, unsettledQPs } = this.host.heldCounts();
     for (const [what, held] of Object.entries({ queued, deferred, nicEffects, unsettledQPs })) {
       must(held === 0, 'bounded', () => `${held} ${what} of ${this.name} between two turns`);
@@ -185,28 +211,9 @@ export class PacketHost {
   checkClosed(): void {
     must(this.clock.alarms === 0, 'left', `${this.clock.alarms} alarms of ${this.name}`);
     must(this.udp.sockets.size === 0, 'left', `${this.udp.sockets.size} sockets of ${this.name}`);
-    this.#checkCounters();
-  }
-
-  /**
-   * Compares counters: packets that ports sent but the network did not get stayed on the host, as
-   * did packets that ports received but no socket read.
-   */
-  #checkCounters(): void {
-    // Packets for a socket that is closed with its address are not counted.
-    if (this.uncounted || this.moved) return;
-    let stayed = -this.udp.sent;
-    let arrived = -this.udp.read;
-    for (const { rocePort } of this.host.devices) {
-      if (rocePort === undefined) continue;
-      const { counters } = rocePort;
-      stayed += counters.sentPackets - counters.undeliverable;
-      arrived += counters.receivedPackets + counters.malformed + counters.icrcErrors;
-      arrived += counters.badPkeys + counters.unexpected + counters.overShare;
-    }
-    must(stayed === arrived, 'counted', () => {
-      return `${stayed} packets stayed on ${this.name}, ${arrived} came from it`;
-    });
+    if (this.moved && this.accounts.grouped) return;
+    const ports = this.host.devices.flatMap(({ rocePort }) => rocePort?.counters ?? []);
+    this.accounts.check(this.name, ports, this.udp);
   }
 }
 

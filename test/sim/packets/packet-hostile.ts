@@ -111,7 +111,7 @@ export class HostileSenders {
     this.#world.time.after(CUT_MICROS, () => {
       // Another packet may have come first, or this one was not read.
       const same = life.current && !life.over && wireOf(life) === wire && wire.rqPsn === psn;
-      if (!same || host.uncounted) return;
+      if (!same || host.accounts.faulted) return;
       must(qp.state === QPState.ERR, 'reported', 'a packet of a wrong length is not refused');
     });
   }
@@ -258,7 +258,7 @@ function addresses(from: string, to: string): Uint8Array {
   return writeIpRequest({ sourcePort: 7, source, destination }, new Uint8Array(0));
 }
 
-function wireOf({ qp }: Life): PacketConnection | undefined {
+export function wireOf({ qp }: Life): PacketConnection | undefined {
   const wire = qp.program.host.queuePair(qp.program.deviceName, qp.qpn)?.wire;
   return wire instanceof PacketConnection ? wire : undefined;
 }

@@ -7,12 +7,20 @@ import { tokenData } from '../flow-token.ts';
 import { drawWeighted } from '../plan.ts';
 import { must } from '../rules.ts';
 import { DeepQueue } from './deep-queue.ts';
+import { GROUP_QPN } from './packet-accounts.ts';
 import { GROUPS_MAX, type PacketHost } from './packet-host.ts';
-import { HostileSenders } from './packet-hostile.ts';
+import { HostileSenders, wireOf } from './packet-hostile.ts';
 import { PACKET_OPERATIONS, type PacketOperation } from './packet-plan.ts';
-import { addressOf, GROUP_QPN, QKEY } from './packet-posting.ts';
+import { addressOf, QKEY } from './packet-posting.ts';
 import type { PacketId, PacketProgram } from './packet-program.ts';
-import { ALL_RIGHTS, type Life, type PacketQp, type Pair } from './packet-queue-pair.ts';
+import {
+  ALL_RIGHTS,
+  type Life,
+  type Listener,
+  type PacketQp,
+  type Pair,
+  type QpProgram,
+} from './packet-queue-pair.ts';
 import type { PacketWorld } from './packet-world.ts';
 import { putWord, wordAt } from './pieces.ts';
 import { newId } from './program-id.ts';
@@ -41,6 +49,15 @@ const LIST_MICROS = 1_000_000;
 const FAULTS_MAX = 3;
 const PORT = 1;
 const DEEP_MICROS = 100;
+/** Messages and Writes over UC that are posted together. */
+const LOSSY_MAX = 4;
+
+/** A listener, and an address at which it receives requests. */
+interface Destination extends Pick<QpProgram, 'damaged' | 'host' | 'address'> {
+  readonly datagrams: boolean;
+  readonly port: number;
+  readonly listener: Listener;
+}
 
 /** Faults that must not make anything fail. */
 const HARMLESS = [
@@ -73,6 +90,8 @@ export class PacketActions {
       serve: () => this.#listen(true),
       ask: () => this.#ask(),
       listen: () => this.#listen(),
+      share: () => this.#world.users.act(),
+      pipeline: () => this.#world.pipelines.act(),
       connect: () => this.#connect(),
       answer: () => this.answer(),
       post: () => this.#post(),
@@ -98,6 +117,7 @@ export class PacketActions {
       seeing: () => this.#hostile.seeing(),
       group: () => this.#group(),
       datagram: () => this.#datagram(),
+      lossy: () => this.#lossy(),
       limit: () => this.#limit(),
       deep: () => this.#deep(),
       query: () => this.#query(),
@@ -119,7 +139,7 @@ export class PacketActions {
     const { prng, plan } = this.#world;
     const [one, other] = [this.#program(), this.#program()];
     if (one === undefined || other === undefined || one.iwarp || other.iwarp) return;
-    const type = plan.operations.datagram > 0 && prng.oneIn(6) ? QPType.uc : QPType.rc;
+    const type = this.#connectedType();
     const first = this.#idle(one, type)?.life;
     if (first === undefined) return;
     const pair = this.#world.newPair(first, () => new Uint8Array(0));
@@ -146,6 +166,11 @@ export class PacketActions {
     };
     if (prng.oneIn(3)) this.#world.time.after(prng.below(LATE_MICROS), follow);
     else follow();
+  }
+
+  #connectedType(): QPType {
+    const { prng, plan } = this.#world;
+    return plan.operations.lossy > 0 && prng.oneIn(4) ? QPType.uc : QPType.rc;
   }
 
   /** A queue pair in RESET, of a program that connects it itself. */
@@ -273,14 +298,16 @@ export class PacketActions {
     const { localAddress } = program.call('cmBindAddr', { id: id.handle, address });
     program.call('cmListen', { id: id.handle, backlog: prng.between(1, BACKLOG_MAX) });
     id.port = localAddress?.port ?? 0;
+    id.listens = true;
     listeners.add(id);
   }
 
   #connect(): void {
     const { plan } = this.#world;
     const program = this.#program();
-    const listener = program && this.#listener(program, false);
-    const life = listener && this.#idleById(program)?.life;
+    const listener = program && this.#destination(program, false);
+    const type = program?.iwarp === true ? QPType.rc : this.#connectedType();
+    const life = listener && this.#idleById(program, type)?.life;
     if (program === undefined || listener === undefined || life === undefined) return;
     const id = this.#begin(program, listener, life);
     const { pair } = id ?? {};
@@ -300,7 +327,7 @@ export class PacketActions {
   /** Looks up a datagram service. */
   #ask(): void {
     const program = this.#program();
-    const listener = program && this.#listener(program, true);
+    const listener = program && this.#destination(program, true);
     const life = listener && this.#datagramLife(program);
     if (program === undefined || listener === undefined || life === undefined) return;
     const id = this.#begin(program, listener, life);
@@ -316,27 +343,38 @@ export class PacketActions {
   }
 
   /** A listener that the program may connect to. */
-  #listener(program: PacketProgram, datagrams: boolean): PacketId | undefined {
-    const { prng, listeners } = this.#world;
+  #destination(program: PacketProgram, datagrams: boolean): Destination | undefined {
+    const { prng, listeners, users } = this.#world;
     if (program.ids.size >= IDS_MAX || program.sgidIndex === undefined) return undefined;
-    const fitting = [...listeners].filter((id) => {
-      return id.datagrams === datagrams && id.program.iwarp === program.iwarp;
-    });
+    const fitting: Destination[] = [];
+    const shared: Destination[] = [];
+    for (const listener of listeners) {
+      const { program: to, port } = listener;
+      if (listener.datagrams !== datagrams || to.iwarp !== program.iwarp) continue;
+      const { damaged, host, address } = to;
+      fitting.push({ datagrams, damaged, host, address, port, listener });
+    }
+    for (const listener of users.listeners) {
+      const { user, port } = listener;
+      if (listener.datagrams !== datagrams) continue;
+      const address = users.addressOf(listener);
+      shared.push({ datagrams, damaged: false, host: user.host, address, port, listener });
+    }
+    if (shared.length > 0 && prng.oneIn(2)) return prng.choose(shared);
     return fitting.length === 0 ? undefined : prng.choose(fitting);
   }
 
   /** Makes an id whose route is resolved, and its pair; undefined if there is no route. */
-  #begin(program: PacketProgram, listener: PacketId, life: Life): PacketId | undefined {
+  #begin(program: PacketProgram, to: Destination, life: Life): PacketId | undefined {
     const { prng } = this.#world;
-    const { datagrams } = listener;
+    const { datagrams, address, port } = to;
     const made = program.call('cmCreateId', { datagrams });
     const id = newId(program, made.id, 'initiator', datagrams);
     program.ids.set(id.handle, id);
     const wrong = prng.oneIn(20);
-    const { address } = listener.program;
     const resolved = program.attempt('cmResolveAddr', {
       id: id.handle,
-      destination: { address, port: wrong ? 9 : listener.port },
+      destination: { address, port: wrong ? 9 : port },
       source: { address: program.address, port: 0 },
       timeoutMs: 1000,
     });
@@ -348,8 +386,9 @@ export class PacketActions {
     const more = new Uint8Array(prng.below(REQUEST_DATA_MAX_BYTES - 8)).fill(7);
     const pair = this.#world.newPair(life, (token) => tokenData(token, more), !datagrams);
     if (wrong) pair.excuse('nothing listens');
-    this.#world.excuseAt(pair, listener.program);
-    this.#excuseInterrupted(pair, listener.program.host);
+    else pair.addressee = to.listener;
+    this.#world.excuseAt(pair, to);
+    this.#excuseInterrupted(pair, to.host);
     id.pair = pair;
     id.asked = true;
     return id;
@@ -357,7 +396,8 @@ export class PacketActions {
 
   /** Answers a connect request. */
   answer(): void {
-    const { prng, requests, plan } = this.#world;
+    const { prng, requests, plan, users } = this.#world;
+    users.answer();
     if (requests.size === 0) return;
     const id = prng.choose([...requests]);
     requests.delete(id);
@@ -368,7 +408,8 @@ export class PacketActions {
       program.destroyId(id);
       return;
     }
-    const life = id.datagrams ? this.#datagramLife(program) : this.#idleById(program)?.life;
+    const type = pair?.initiator.qp.type ?? QPType.rc;
+    const life = id.datagrams ? this.#datagramLife(program) : this.#idleById(program, type)?.life;
     if (life === undefined || prng.oneIn(10)) {
       pair?.excuse('rejected');
       program.attempt('cmReject', { id: id.handle, privateData: privateData.subarray(0, 100) });
@@ -410,17 +451,17 @@ export class PacketActions {
   }
 
   /** A queue pair in INIT that an id may connect. */
-  #idleById(program: PacketProgram): PacketQp | undefined {
+  #idleById(program: PacketProgram, type: QPType): PacketQp | undefined {
     const bound = new Set<PacketQp>();
     for (const { life, outcome, ended } of program.ids.values()) {
       if (life !== undefined && outcome !== 'failed' && !ended) bound.add(life.qp);
     }
     for (const qp of program.qps) {
       const { pair, over } = qp.life;
-      const free = qp.byId && pair === undefined && !over && !bound.has(qp);
+      const free = qp.byId && qp.type === type && pair === undefined && !over && !bound.has(qp);
       if (free && qp.state === QPState.INIT) return qp;
     }
-    return program.qps.size < QPS_MAX ? program.createQp(QPType.rc, true) : undefined;
+    return program.qps.size < QPS_MAX ? program.createQp(type, true) : undefined;
   }
 
   #depths(): { initiatorDepth: number | undefined; responderResources: number | undefined } {
@@ -582,12 +623,11 @@ export class PacketActions {
   // Failures of hosts and the network
 
   #fault(): void {
-    const { prng, hosts } = this.#world;
+    const { prng, hosts, plan } = this.#world;
     const host = prng.choose(hosts);
     if (host.host.faults.injector.faults.length >= FAULTS_MAX) return;
     const harmful = prng.oneIn(4);
     const spec = this.#faultSpec(harmful ? prng.choose(HARMFUL) : prng.choose(HARMLESS), harmful);
-    host.uncounted = true;
     if (spec.kind.startsWith('completion-event')) host.wakesLost = true;
     if (harmful) {
       host.faulty = true;
@@ -598,7 +638,10 @@ export class PacketActions {
     }
     if (spec.kind === 'srq-limit') host.faulty = true;
     this.#world.log?.(`  ${host.name}: ${JSON.stringify(spec)}`);
-    host.host.faults.add(spec, undefined);
+    const fault = host.host.faults.add(spec, undefined);
+    host.accounts.noteFault(fault, host.host.faults.injector.faults);
+    // A port that is down counts nothing; iWARP's segments meet the same faults.
+    if (spec.kind === 'port-down' || plan.iwarp) host.accounts.open = true;
   }
 
   #faultSpec(kind: FaultSpec['kind'], harmful: boolean): FaultSpec {
@@ -681,13 +724,12 @@ export class PacketActions {
   // Datagrams
 
   #group(): void {
-    const { prng, plan, members, hosts } = this.#world;
+    const { prng, plan, members } = this.#world;
     const program = this.#program();
     const life = program && this.#datagramLife(program);
     if (program === undefined || life === undefined) return;
     const name = groupName(prng.below(GROUPS_MAX), plan.six);
     const gid = gidText(name);
-    for (const host of hosts) host.uncounted = true;
     if (prng.oneIn(3)) {
       program.attempt('detachMcast', { qp: life.qp.handle, gid });
       return;
@@ -695,20 +737,32 @@ export class PacketActions {
     program.call('attachMcast', { qp: life.qp.handle, gid });
     const known = members.get(name) ?? new Set();
     members.set(name, known.add(life));
+    const { host, deviceName } = program;
+    const near = [...known].filter(({ qp }) => {
+      return qp.alive && qp.program.host === host && qp.program.deviceName === deviceName;
+    });
+    host.accounts.noteMembers(near.length);
+    // Slow memory drops copies.
+    if (plan.tiers.includes('agent')) host.accounts.open = true;
   }
 
-  /** A program sends a message over UC, or a datagram. */
+  /** A program sends messages and Writes over UC. */
+  #lossy(): void {
+    const { prng, post } = this.#world;
+    const life = this.#life(({ qp }) => qp.type === QPType.uc);
+    if (life?.peer === undefined) return;
+    for (let count = prng.between(1, LOSSY_MAX); count > 0; count -= 1) {
+      if (prng.oneIn(3)) post.letter(life, addressOf(life.peer));
+      else post.lossyWrite(life, life.peer);
+    }
+    life.qp.ring();
+  }
+
+  /** A program sends a datagram. */
   #datagram(): void {
     const { prng, plan } = this.#world;
     const program = this.#program();
     if (program === undefined) return;
-    const uc = [...program.qps].find(({ type, life }) => {
-      return type === QPType.uc && life.up && !life.over && life.peer !== undefined;
-    })?.life;
-    if (uc?.peer !== undefined && prng.oneIn(3)) {
-      this.#world.post.letter(uc, addressOf(uc.peer));
-      return;
-    }
     const life = this.#datagramLife(program);
     const other = this.#program();
     const target = other && this.#datagramLife(other);
@@ -719,6 +773,7 @@ export class PacketActions {
     if (ah === undefined) return;
     if (grouped) this.#world.post.letter(life, group, { ah, qpn: GROUP_QPN });
     else this.#world.post.letter(life, addressOf(target), { ah, qpn: target.qp.qpn });
+    life.qp.ring();
   }
 
   /** The program's queue pair for datagrams. */
@@ -732,6 +787,8 @@ export class PacketActions {
     this.#modify(life, QPState.RTR, {});
     this.#modify(life, QPState.RTS, { sqPsn: 0 });
     life.up = true;
+    const wire = wireOf(life);
+    if (wire !== undefined) program.host.accounts.watch(wire);
     this.#world.post.fill(life);
     return life;
   }

@@ -10,6 +10,8 @@ export const PACKET_OPERATIONS = [
   'serve',
   'ask',
   'listen',
+  'share',
+  'pipeline',
   'connect',
   'answer',
   'post',
@@ -35,6 +37,7 @@ export const PACKET_OPERATIONS = [
   'seeing',
   'group',
   'datagram',
+  'lossy',
   'limit',
   'deep',
   'query',
@@ -98,6 +101,8 @@ const USUAL: Readonly<Record<PacketOperation, number>> = {
   serve: 2,
   ask: 4,
   listen: 4,
+  share: 10,
+  pipeline: 3,
   connect: 20,
   answer: 30,
   post: 70,
@@ -123,6 +128,7 @@ const USUAL: Readonly<Record<PacketOperation, number>> = {
   seeing: 2,
   group: 6,
   datagram: 20,
+  lossy: 20,
   limit: 4,
   deep: 1,
   query: 2,
@@ -139,17 +145,22 @@ const QUEUE_BYTES = 24_000;
 
 /** Draws the plan of a run. */
 export function drawPacketPlan(prng: Prng): PacketPlan {
+  const six = prng.oneIn(4);
+  const iwarp = prng.oneIn(4);
   const operations = { ...USUAL };
   for (const name of PACKET_OPERATIONS) {
     if (!ALWAYS.includes(name) && prng.oneIn(2)) operations[name] = 0;
     else operations[name] = Math.ceil((operations[name] * prng.between(2, 8)) / 4);
   }
+  // rdma_cm's commands with addresses are simulated for IPv4, and for one wire.
+  if (six || iwarp) operations.share = 0;
   // None has an effect without the other.
-  if (operations.listen > 0 || operations.connect > 0) {
+  if (operations.listen > 0 || operations.connect > 0 || operations.share > 0) {
     operations.listen ||= USUAL.listen;
     operations.connect ||= USUAL.connect;
     operations.answer ||= USUAL.answer;
   }
+  if (operations.share > 0) operations.ask ||= USUAL.ask;
   if (operations.ask > 0) {
     operations.serve ||= USUAL.serve;
     operations.answer ||= USUAL.answer;
@@ -195,8 +206,8 @@ export function drawPacketPlan(prng: Prng): PacketPlan {
     programsPerHost: prng.oneIn(3) ? 2 : 1,
     devicesPerHost: !open && prng.oneIn(4) ? 2 : 1,
     open,
-    six: prng.oneIn(4),
-    iwarp: prng.oneIn(4),
+    six,
+    iwarp,
     actions: prng.between(40, 160),
     stepsMax: prng.choose([3, 10, 40]),
     operations,

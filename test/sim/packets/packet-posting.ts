@@ -1,11 +1,12 @@
 /** Posts work over RoCE: each kind of work request, and its entry in the model. */
 import type { WC } from '#contract/verbs/completion';
-import { Access, SendFlag, WCFlag, WROpcode } from '#contract/verbs/enums';
+import { Access, SendFlag, WCFlag, WCOpcode, WROpcode } from '#contract/verbs/enums';
 import type { PD } from '#contract/verbs/provider';
 import type { SendFields, SGE } from '#contract/verbs/work-request';
 import { holdsPattern, PATTERN, PATTERN_BYTES } from '../pattern.ts';
 import { drawWeighted } from '../plan.ts';
 import { must } from '../rules.ts';
+import type { LossyWrite } from './lossy-pieces.ts';
 import type { PacketSetting } from './packet-host.ts';
 import { PACKET_KINDS, type PacketKind } from './packet-plan.ts';
 import {
@@ -38,13 +39,19 @@ interface Letter {
   readonly misdirected: boolean;
 }
 
+interface PostedWrite {
+  /** The life whose memory it names. */
+  readonly to: Life;
+  /** Undefined for one beyond its target. */
+  readonly write: LossyWrite | undefined;
+}
+
 const SHARED_RECEIVES = 8;
 /** Work whose success over iWARP also means that the peer has carried it out. */
 const RESPONSES = ['read', 'readTick', 'fetchAdd', 'compareSwap', 'addShared'] as const;
 const NOTHING = (): void => {};
 /** The number in front of a letter. */
 const LETTER_HEAD_BYTES = 4;
-export const GROUP_QPN = 0xff_ffff;
 export const QKEY = 0x1234_5678;
 const ALL_ACCESS = Access.localWrite | Access.remoteWrite | Access.remoteRead;
 
@@ -58,6 +65,8 @@ interface PostingWorld extends PacketSetting {
 export class PacketPosting {
   readonly #world: PostingWorld;
   readonly #letters = new Map<number, Letter>();
+  /** Writes over UC, by number. */
+  readonly #writes = new Map<number, PostedWrite>();
 
   constructor(world: PostingWorld) {
     this.#world = world;
@@ -476,12 +485,67 @@ export class PacketPosting {
     const succeed = (): void => letters.give(at);
     const posted = this.#post(life, { wr, succeed }, `letter ${number} to ${to}`);
     if (!posted) letters.give(at);
-    life.qp.ring();
     return posted;
   }
 
-  /** Checks a message that arrived over UC, or a datagram. */
+  /** Posts a Write over UC; sometimes one beyond the end of its target. */
+  lossyWrite(life: Life, peer: Life): void {
+    const { prng, plan } = this.#world;
+    const { lossy: target } = peer;
+    if (target === undefined || life.sends.length >= life.qp.depth) return;
+    const { area, rkey } = target.registered;
+    const { pieceBytes } = target;
+    // Often several packets.
+    const lengthBytes = prng.oneIn(2) ? prng.length(pieceBytes) : prng.between(1, pieceBytes);
+    const offset = this.#place(lengthBytes);
+    const beyond = lengthBytes > 0 && prng.oneIn(8);
+    const write = beyond ? undefined : target.expect(offset, lengthBytes);
+    if (!beyond && write === undefined) return;
+    const at = write?.at ?? area.bytes.length - prng.below(lengthBytes);
+    const number = this.#world.nextWrId();
+    const immediate = prng.oneIn(2) ? { immData: BigInt(number) } : undefined;
+    this.#writes.set(number, { to: peer, write });
+    const wr: SendFields = {
+      opcode: immediate === undefined ? WROpcode.rdmaWrite : WROpcode.rdmaWriteWithImm,
+      sgList: this.#pieces(life, offset, lengthBytes),
+      remoteAddr: area.address + at,
+      rkey,
+      ...immediate,
+    };
+    const { host } = life.qp.program;
+    const within = peer.qp.program.host === host && peer.up && !plan.tiers.includes('agent');
+    const succeed = (): void => {
+      const loses = host.accounts.faulted || host.moved || !life.healthy;
+      if (write !== undefined && within && !loses) write.sure = true;
+    };
+    const what = `Write ${number} of ${lengthBytes} bytes ${beyond ? 'beyond' : 'to'} its target`;
+    this.#post(life, { wr, succeed }, what);
+  }
+
+  /** Checks the receive of a Write over UC. */
+  #checkLossyWrite(life: Life, wc: WC): void {
+    const number = Number(wc.immData);
+    const posted = this.#writes.get(number);
+    must(posted !== undefined, 'lossy', () => `Write ${number} was never posted`);
+    const { to, write } = posted;
+    must(write !== undefined, 'lossy', () => `Write ${number} is beyond its target`);
+    must(
+      wc.byteLen === write.lengthBytes,
+      'lossy',
+      () => `it is reported with ${wc.byteLen} bytes`,
+    );
+    // The key of one without data is not checked: it may be for the queue pair's last life.
+    const mine = to === life || (write.lengthBytes === 0 && to.qp === life.qp);
+    must(mine, 'lossy', () => `Write ${number} was posted to another queue pair`);
+    if (to === life) life.lossy?.checkWhole(write);
+  }
+
+  /** Checks what arrived over UC, or a datagram. */
   checkLetter(life: Life, record: ReceiveRecord, wc: WC): void {
+    if (wc.opcode === WCOpcode.recvImmediate) {
+      this.#checkLossyWrite(life, wc);
+      return;
+    }
     const { area } = record.pieces.registered;
     const datagram = (wc.wcFlags & WCFlag.grh) !== 0;
     const head = datagram ? GRH_BYTES : 0;

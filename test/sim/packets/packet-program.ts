@@ -94,6 +94,8 @@ export class PacketProgram implements QpProgram {
   /** Source of datagrams. */
   readonly letters: Pieces;
   readonly cqs: SimCq[] = [];
+  /** Numbers of the queue pairs of deep queues, which have no life. */
+  readonly deepQpns = new Set<number>();
   readonly qps = new Set<PacketQp>();
   readonly ids = new Map<number, PacketId>();
   readonly windows = new Set<PacketWindow>();
@@ -105,6 +107,7 @@ export class PacketProgram implements QpProgram {
   alive = true;
   /** Some of its memory is lost: any of its work may fail. */
   damaged = false;
+  readonly #gid: string;
   readonly #device: number;
   readonly #channel: number;
 
@@ -129,6 +132,7 @@ export class PacketProgram implements QpProgram {
     this.iwarp = host.host.devices[device]?.transport === 'iwarp';
     const roce = plan.open ? prng.choose(host.roceAddresses) : host.roceAddresses[device];
     this.address = (this.iwarp ? host.iwarpAddress : roce) ?? '';
+    this.#gid = gidText(this.address);
     this.#device = this.call('openDevice', { name: this.deviceName }).context;
     this.pd = this.call('allocPD', { context: this.#device }).pd;
     this.#channel = this.call('createCompChannel', { context: this.#device }).channel;
@@ -173,8 +177,7 @@ export class PacketProgram implements QpProgram {
   get sgidIndex(): number | undefined {
     if (this.iwarp) return 0;
     const { entries } = this.call('queryGidTable', { context: this.#device });
-    const gid = gidText(this.address);
-    return entries.find((entry) => entry.gid === gid)?.gidIndex;
+    return entries.find((entry) => entry.gid === this.#gid)?.gidIndex;
   }
 
   tier(): Tier {
@@ -230,7 +233,7 @@ export class PacketProgram implements QpProgram {
   /** Ends a life of a queue pair: drops work that was posted and not polled. */
   endLife(qp: PacketQp): void {
     const { life } = qp;
-    this.#forgetEvents((event) => event.type === 'async' && event.event.qpNum === qp.qpn);
+    this.dropEventsOf(qp.qpn);
     life.over = true;
     life.ended = true;
     life.checkPromises();
@@ -254,13 +257,22 @@ export class PacketProgram implements QpProgram {
     if (life.pair !== undefined) qp.earlier.push(life.pair);
     const next = qp.begin();
     for (const id of this.ids.values()) {
-      if (id.kind !== 'initiator' || id.life !== life || id.outcome !== undefined) continue;
+      if (id.kind !== 'initiator' || id.life !== life || this.#outcomeKnown(id)) continue;
       id.life = next;
       id.pair?.handOver(next);
     }
     if (!qp.byId) return;
     const attributes = this.iwarp ? undefined : NO_RIGHTS;
     this.call('modifyQP', { qp: qp.handle, state: QPState.INIT, attributes });
+  }
+
+  /** Its request has been answered, even if this program has not read so. */
+  #outcomeKnown({ handle, outcome }: PacketId): boolean {
+    if (outcome !== undefined) return true;
+    return this.inbox.some((event) => {
+      if (event.type !== 'cm' || event.event.id !== handle) return false;
+      return event.event.type === CMEventType.established;
+    });
   }
 
   destroyQp(qp: PacketQp): void {
@@ -295,6 +307,7 @@ export class PacketProgram implements QpProgram {
     for (const handle of gone) this.call('cmDestroyId', { id: handle });
     if (id.kind !== 'listener') return;
     this.world.listeners.delete(id);
+    id.listens = false;
     // Requests that it had not taken are rejected.
     for (const pair of this.world.pairs.values()) {
       if (pair.responder === undefined) pair.excuse('listener destroyed');
@@ -317,6 +330,7 @@ export class PacketProgram implements QpProgram {
       id.pair?.excuse('program killed');
       this.world.requests.delete(id);
       if (this.world.listeners.delete(id)) {
+        id.listens = false;
         for (const pair of this.world.pairs.values()) {
           if (pair.responder === undefined) pair.excuse('listener killed');
         }
@@ -362,6 +376,11 @@ export class PacketProgram implements QpProgram {
     const cq = this.cqs.find((each) => each.handle === handle);
     must(cq !== undefined, 'events', 'a completion event of a queue that is gone');
     cq.fire();
+  }
+
+  /** Drops events of a queue pair, as the library of programs does when it is destroyed. */
+  dropEventsOf(qpn: number): void {
+    this.#forgetEvents((event) => event.type === 'async' && event.event.qpNum === qpn);
   }
 
   #forgetEvents(which: (event: DeviceEvent) => boolean): void {
@@ -433,6 +452,7 @@ export class PacketProgram implements QpProgram {
       const { request } = id.pair;
       const same = Buffer.compare(request, event.privateData.subarray(0, request.length)) === 0;
       must(same, 'private', 'those of a request');
+      id.pair.checkAddressee(listener);
       must(id.pair.requests === 0, 'outcome', 'a request is reported twice');
       id.pair.requests += 1;
     } else id.hostile = true;
@@ -473,7 +493,8 @@ export class PacketProgram implements QpProgram {
       must(asked, 'limit', 'an event that the program did not ask for');
       return;
     }
-    if (qpNum === undefined) return;
+    // A fault may fail deep queues, too.
+    if (qpNum === undefined || this.deepQpns.has(qpNum)) return;
     const qp = [...this.qps].find((each) => each.qpn === qpNum);
     must(qp !== undefined, 'events', () => `event ${type} of a queue pair that is destroyed`);
     const { life } = qp;

@@ -19,6 +19,7 @@ import { must } from '../rules.ts';
 import type { SimCq } from '../sim-cq.ts';
 import type { Registered } from '../sim-memory.ts';
 import { MAX_SGE } from '../sim-srq.ts';
+import { LossyPieces } from './lossy-pieces.ts';
 import type { PacketHost, PacketSetting } from './packet-host.ts';
 import type { PacketSrq } from './packet-srq.ts';
 import { Counter, Pieces, type SharedCounter, WORD_BYTES } from './pieces.ts';
@@ -26,6 +27,9 @@ import { Counter, Pieces, type SharedCounter, WORD_BYTES } from './pieces.ts';
 export const MAX_INLINE = 64;
 /** Concurrent Writes of a peer. */
 const TARGET_PIECES = 6;
+/** Memory for Writes over UC: each is used once. */
+const LOSSY_PIECES = 16;
+const LOSSY_PIECE_BYTES = 2048;
 /** GRH in front of a datagram. */
 export const GRH_BYTES = 40;
 /** The longest message over UC, or datagram. */
@@ -221,6 +225,8 @@ export class Life {
   /** The program has stopped its send queue; it drains, and is drained. */
   stopped: 'no' | 'draining' | 'drained' = 'no';
   readonly target: Pieces;
+  /** The target of a UC queue pair. */
+  readonly lossy: LossyPieces | undefined;
   readonly counter: Counter;
   readonly sink: Pieces;
   readonly inbox: Pieces | undefined;
@@ -232,7 +238,11 @@ export class Life {
     const { plan } = program.world;
     const rights = Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.mwBind;
     const bytes = plan.messageBytes;
-    this.target = new Pieces(program.register(TARGET_PIECES * bytes, rights), bytes);
+    if (qp.type === QPType.uc) {
+      const region = program.register(LOSSY_PIECES * LOSSY_PIECE_BYTES, rights);
+      this.lossy = new LossyPieces(region, LOSSY_PIECE_BYTES);
+    }
+    this.target = this.lossy ?? new Pieces(program.register(TARGET_PIECES * bytes, rights), bytes);
     this.counter = new Counter(program.registerWord(ALL_RIGHTS));
     const sinkBytes = Math.max(bytes, WORD_BYTES);
     this.sink = new Pieces(program.register(qp.depth * sinkBytes, Access.localWrite), sinkBytes);
@@ -272,19 +282,23 @@ export class Life {
 
   /** Checks promises that the completions taken so far must have fulfilled. */
   checkPromises(): void {
-    const { program, cq } = this.qp;
-    for (;;) {
-      const [promised] = this.#promised;
-      if (promised === undefined) return;
-      const all = this.ended || ((cq.taken - promised.written) | 0) >= 0;
-      if (!all) return;
-      this.#promised.shift();
-      const unsure = this.ended && program.world.plan.tiers.includes('agent');
-      if (unsure || this.pair?.forged === true) continue;
-      must(this.delivered > promised.index, 'arrived', () => {
-        return `message ${promised.index} is acknowledged, ${this.delivered} arrived at ${program.name} ${this.qp.name}`;
-      });
-    }
+    while (this.#promiseDue()) this.#checkPromise();
+  }
+
+  #promiseDue(): boolean {
+    const promised = this.#promised[0];
+    if (promised === undefined) return false;
+    return this.ended || ((this.qp.cq.taken - promised.written) | 0) >= 0;
+  }
+
+  #checkPromise(): void {
+    const { program, name } = this.qp;
+    const promised = this.#promised.shift();
+    const unsure = this.ended && program.world.plan.tiers.includes('agent');
+    if (promised === undefined || unsure || this.pair?.forged === true) return;
+    must(this.delivered > promised.index, 'arrived', () => {
+      return `message ${promised.index} is acknowledged, ${this.delivered} arrived at ${program.name} ${name}`;
+    });
   }
 
   /** Checks its memory. */
@@ -294,6 +308,12 @@ export class Life {
     this.inbox?.check();
     this.counter.check();
   }
+}
+
+export interface Listener {
+  readonly listens: boolean;
+  /** Who may have several at one port; undefined for one who does not. */
+  readonly user?: object;
 }
 
 /** Two lives that are connected, or about to be. */
@@ -313,6 +333,8 @@ export class Pair {
   crossed = false;
   /** How many of its ends know that the other one has ended, too. */
   ends = 0;
+  /** Whom its request is for. */
+  addressee: Listener | undefined;
   /** How often its request was reported. */
   requests = 0;
   /** Reasons why it may fail. */
@@ -344,6 +366,15 @@ export class Pair {
     this.initiator.pair = undefined;
     this.initiator = next;
     next.pair = this;
+  }
+
+  /** Its request was reported to `listener`. */
+  checkAddressee(listener: Listener): void {
+    const { addressee } = this;
+    // One that is gone may have left its port to another.
+    if (addressee === undefined || addressee === listener || !addressee.listens) return;
+    const same = listener.user !== undefined && listener.user === addressee.user;
+    must(same, 'alone', 'a request for another listener');
   }
 
   excuse(why: string): void {

@@ -3,6 +3,7 @@ import { QPState, QPType } from '#contract/verbs/enums';
 import { must } from '../rules.ts';
 import type { RunResult } from '../run.ts';
 import { PacketActions } from './packet-operations.ts';
+import type { PacketId } from './packet-program.ts';
 import type { Life } from './packet-queue-pair.ts';
 import { PacketWorld } from './packet-world.ts';
 
@@ -20,7 +21,7 @@ const QUIET_MICROS = 10_000_000;
 /** A message of connection management is repeated for 103 s, and after an MRA for nine minutes. */
 const OUTCOME_MICROS = 700_000_000;
 const END_MICROS = 200_000_000;
-/** Answers are kept for 137 s, a REP is repeated for 69 s, a DREQ for 103 s. */
+/** Answers are kept for 275 s, a REP is repeated for 69 s, a DREQ for 103 s. */
 const FORGET_MICROS = 400_000_000;
 
 /** Runs a seed over RoCE and logs its steps to `log`. Rejects with `BrokenRule` if a rule is broken. */
@@ -63,7 +64,7 @@ class PacketRun {
     world.log?.('settle');
     world.datagrams.heal();
     for (const { host } of world.hosts) host.faults.clear();
-    const busy = (): boolean => this.#lives().some((life) => life.healthy && hasWork(life));
+    const busy = (): boolean => this.#lives((life) => life.healthy && hasWork(life)).length > 0;
     for (let before = -1; before !== world.completions && busy(); ) {
       before = world.completions;
       await this.#until(world.time.now + SETTLE_MICROS, () => {
@@ -83,14 +84,14 @@ class PacketRun {
   async endConnections(): Promise<void> {
     const world = this.#world;
     world.log?.('end of connections');
-    const ids = () => world.programs.flatMap((program) => [...program.ids.values()]);
-    const pending = () => ids().filter(({ asked, outcome }) => asked && outcome === undefined);
+    const pending = () => this.#ids(({ asked, outcome }) => asked && outcome === undefined);
     await this.#until(world.time.now + OUTCOME_MICROS, () => pending().length === 0);
     must(pending().length === 0, 'outcome', () => `${pending().length} ids have no outcome`);
-    const open = () => ids().filter(({ outcome, ended }) => outcome === 'established' && !ended);
+    const open = () => this.#ids(({ outcome, ended }) => outcome === 'established' && !ended);
     const end = (): boolean => {
-      for (const id of open()) if (!id.endAsked) this.#actions.disconnect(id);
-      return open().length === 0;
+      const left = open();
+      for (const id of left) if (!id.endAsked) this.#actions.disconnect(id);
+      return left.length === 0;
     };
     await this.#until(world.time.now + END_MICROS, end);
     must(open().length === 0, 'ends', () => `${open().length} connections have not ended`);
@@ -118,6 +119,8 @@ class PacketRun {
       }
       world.kill(program);
     }
+    world.users.exit();
+    world.pipelines.end();
     for (const host of world.hosts) host.list();
     const over = (): boolean => world.hosts.every(({ forgotten }) => forgotten);
     await this.#until(world.time.now + FORGET_MICROS, over);
@@ -139,21 +142,28 @@ class PacketRun {
     return { seed, completions, flows: pairs.size, established: both.length, trace };
   }
 
-  /** The present lives of queue pairs that were connected. */
-  #lives(): readonly Life[] {
-    return this.#world.programs.flatMap(({ qps }) => [...qps].map(({ life }) => life));
+  /** The present lives of queue pairs. */
+  #lives(wanted: (life: Life) => boolean = () => true): readonly Life[] {
+    const lives: Life[] = [];
+    for (const { qps } of this.#world.programs) {
+      for (const { life } of qps) if (wanted(life)) lives.push(life);
+    }
+    return lives;
+  }
+
+  #ids(wanted: (id: PacketId) => boolean): readonly PacketId[] {
+    const found: PacketId[] = [];
+    for (const { ids } of this.#world.programs) {
+      for (const id of ids.values()) if (wanted(id)) found.push(id);
+    }
+    return found;
   }
 
   /** Steps until `done` or `time`, while programs handle everything that arrives. */
   async #until(time: number, done: () => boolean): Promise<void> {
     const world = this.#world;
     for (;;) {
-      for (const program of world.programs) {
-        while (program.inbox.length > 0) program.handleEvent();
-        program.poll();
-      }
-      this.#actions.answer();
-      for (const life of this.#lives()) this.#continue(life);
+      this.#react();
       if (done()) return;
       if (!world.time.busy) {
         const { nextDue } = world.time;
@@ -163,17 +173,30 @@ class PacketRun {
     }
   }
 
+  /** Programs handle everything that has arrived. */
+  #react(): void {
+    const { programs } = this.#world;
+    for (const program of programs) {
+      while (program.inbox.length > 0) program.handleEvent();
+      program.poll();
+    }
+    this.#actions.answer();
+    for (const { qps } of this.#world.programs) {
+      for (const { life } of qps) this.#continue(life);
+    }
+  }
+
   /** A program posts what its peer waits for, and starts its send queue again. */
   #continue(life: Life): void {
     const { qp, stopped, over, up, receives } = life;
     if (over || !up) return;
     if (stopped === 'drained') this.#actions.resume(life);
     qp.ring();
-    if (qp.type !== QPType.rc || qp.state === QPState.ERR) return;
+    const { srq, receiveDepth } = qp;
+    const missing = srq === undefined ? receives.length < receiveDepth : srq.posted < srq.count;
+    if (!missing || qp.type !== QPType.rc || qp.state === QPState.ERR) return;
     const { post } = this.#world;
-    if (qp.srq === undefined) {
-      if (receives.length < qp.receiveDepth) post.receives(life, qp.receiveDepth);
-    } else if (qp.srq.posted < qp.srq.count) post.receives(life, qp.srq.count - qp.srq.posted);
+    post.receives(life, srq === undefined ? receiveDepth : srq.count - srq.posted);
   }
 }
 

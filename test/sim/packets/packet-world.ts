@@ -10,6 +10,8 @@ import { drawPacketPlan, type PacketPlan } from './packet-plan.ts';
 import { PacketPosting } from './packet-posting.ts';
 import { type PacketId, PacketProgram } from './packet-program.ts';
 import { type Life, Pair, type QpProgram } from './packet-queue-pair.ts';
+import { Pipelines } from './pipelines.ts';
+import { PortUsers } from './port-users.ts';
 
 /** RoCE needs TCP's network only for its routes. */
 const STREAM_TRAITS = {
@@ -28,6 +30,8 @@ export class PacketWorld implements PacketSetting {
   readonly datagrams: DatagramNetwork;
   readonly hosts: PacketHost[] = [];
   readonly post: PacketPosting;
+  readonly users: PortUsers;
+  readonly pipelines: Pipelines;
   /** Every life of a queue pair. */
   readonly lives = new Set<Life>();
   readonly pairs = new Map<number, Pair>();
@@ -60,6 +64,8 @@ export class PacketWorld implements PacketSetting {
     });
     this.datagrams = new DatagramNetwork(time, prng, () => plan.traits(prng), plan.sockets);
     this.post = new PacketPosting(this);
+    this.users = new PortUsers(this);
+    this.pipelines = new Pipelines(this);
     for (let index = 0; index < plan.hosts; index += 1) {
       const host = new PacketHost(this, index);
       this.hosts.push(host);
@@ -113,7 +119,10 @@ export class PacketWorld implements PacketSetting {
   }
 
   /** Excuses the pair for failures that this end already has. */
-  excuseAt(pair: Pair, { damaged, host, address }: QpProgram): void {
+  excuseAt(
+    pair: Pair,
+    { damaged, host, address }: Pick<QpProgram, 'damaged' | 'host' | 'address'>,
+  ): void {
     if (damaged) pair.excuse('lost memory');
     if (host.faulty) pair.excuse('fault');
     if (!host.addresses.includes(address)) pair.excuse('lost address');
@@ -137,7 +146,9 @@ export class PacketWorld implements PacketSetting {
   /** Runs the next event, lets some programs handle theirs, and checks everything. */
   async step(until = Number.POSITIVE_INFINITY): Promise<boolean> {
     if (!this.time.busy && (this.time.nextDue ?? until) >= until) return false;
+    this.pipelines.beginTurn();
     const went = this.time.step();
+    this.pipelines.beginTurn();
     // Memory used up in a turn is dropped after that turn.
     await undefined;
     for (const program of this.#programs) this.#wake(program);
@@ -158,13 +169,18 @@ export class PacketWorld implements PacketSetting {
 
   #check(): void {
     for (const host of this.hosts) {
-      const programs = this.programsOf(host);
-      host.check(() => {
-        for (const { memory, qps } of programs) checkMemoryBounds(memory, 0, qps.size);
-        return programs.reduce((sum, { ids, inbox }) => sum + ids.size + inbox.length, 0);
-      });
+      if (host.checkDue()) this.#checkBounds(host);
       if (host.wakesLost || host.clock.turns > 0) continue;
-      for (const { cqs } of programs) for (const cq of cqs) cq.checkWake();
+      for (const program of this.#programs) {
+        if (program.host === host) for (const cq of program.cqs) cq.checkWake();
+      }
     }
+  }
+
+  #checkBounds(host: PacketHost): void {
+    const programs = this.programsOf(host);
+    for (const { memory, qps } of programs) checkMemoryBounds(memory, 0, qps.size);
+    const ids = programs.reduce((sum, { ids, inbox }) => sum + ids.size + inbox.length, 0);
+    host.check(ids + this.users.mostAt(host));
   }
 }

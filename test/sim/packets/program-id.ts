@@ -9,6 +9,7 @@ export interface ProgramId<Program> {
   readonly datagrams: boolean;
   /** The port of a listener. */
   port: number;
+  listens: boolean;
   pair: Pair | undefined;
   life: Life | undefined;
   /** Device of its resolved address. */
@@ -35,6 +36,7 @@ export function newId<Program>(
     kind,
     datagrams,
     port: 0,
+    listens: false,
     pair: undefined,
     life: undefined,
     device: undefined,

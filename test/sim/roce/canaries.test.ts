@@ -2,25 +2,24 @@
  * Bugs that RoCE devices could have, inserted one at a time: a simulation must find each by the
  * rule that it breaks.
  */
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { Edit } from '../canaries.ts';
-import { Mutant } from '../mutant.ts';
+import { afterAll, beforeAll, describe, it } from 'vitest';
+import { type Canary, type Edit, Mutant } from '../mutant.ts';
+import type { RunName } from '../runs.ts';
 
 const SEEDS_MAX = 400;
-const MEMORY_SEEDS_MAX = 1000;
+const MEMORY_SEEDS_MAX = 2000;
 const REQUESTER = 'daemon/roce/transport/requester.js';
 const RESPONDER = 'daemon/roce/transport/responder.js';
 const CM_MESSAGES = 'daemon/roce/cm/message-handlers.js';
 
-interface Canary extends Edit {
-  readonly bug: string;
-  readonly rule: string;
-}
+/** A bug that takes one edit. */
+type EditCanary = Omit<Canary, 'edits'> & Edit;
 
-const CANARIES: readonly Canary[] = [
+const CANARIES: readonly EditCanary[] = [
   {
     bug: 'a repeated atomic is carried out again',
     rule: 'atomic',
+    seed: 1,
     file: RESPONDER,
     find: 'return this.#replies.recall(packet.psn, reply);',
     replace: 'return this.#execute(packet) === 0;',
@@ -28,6 +27,7 @@ const CANARIES: readonly Canary[] = [
   {
     bug: 'a repeated request is carried out again',
     rule: 'once',
+    seed: 2,
     file: RESPONDER,
     find: 'this.#handleRepeated(packet, -ahead);',
     replace: 'this.#handleExpected(packet, bytes);',
@@ -35,6 +35,7 @@ const CANARIES: readonly Canary[] = [
   {
     bug: 'a gap is not noticed',
     rule: 'payload',
+    seed: 1,
     file: RESPONDER,
     find: 'this.#handleGap();',
     replace: 'this.#handleExpected(packet, bytes);',
@@ -42,6 +43,7 @@ const CANARIES: readonly Canary[] = [
   {
     bug: 'a message is done when it is sent',
     rule: 'acknowledged',
+    seed: 1,
     file: REQUESTER,
     find: 'this.#cursor += 1;',
     replace: '{ this.#cursor += 1; if (!message.awaitsResponse) this.#endOldest(); }',
@@ -49,6 +51,7 @@ const CANARIES: readonly Canary[] = [
   {
     bug: 'an acknowledgement of later packets completes a Read',
     rule: 'read',
+    seed: 8,
     file: REQUESTER,
     find: 'this.#repeat();\n                return false;',
     replace: 'if (message.kind === 4) this.#user.readCompleted(); else return false;',
@@ -56,6 +59,7 @@ const CANARIES: readonly Canary[] = [
   {
     bug: 'an acknowledgement without answer is never waited for',
     rule: 'progress',
+    seed: 1,
     file: REQUESTER,
     find: 'this.#timers.start(Timer.ack, now + this.#timeoutMicros);',
     replace: '',
@@ -63,6 +67,7 @@ const CANARIES: readonly Canary[] = [
   {
     bug: 'an acknowledgement names a packet too many',
     rule: 'acknowledged',
+    seed: 2,
     file: RESPONDER,
     find: 'addPsn(this.#expectedPsn, -1)',
     replace: 'this.#expectedPsn',
@@ -70,6 +75,7 @@ const CANARIES: readonly Canary[] = [
   {
     bug: 'PSNs do not wrap',
     rule: 'fails',
+    seed: 3,
     file: RESPONDER,
     find: 'psnDistance(packet.psn, this.#expectedPsn)',
     replace: 'packet.psn - this.#expectedPsn',
@@ -77,10 +83,11 @@ const CANARIES: readonly Canary[] = [
 ];
 
 /** Bugs that appear when memory is slow or disappears. */
-const MEMORY_CANARIES: readonly Canary[] = [
+const MEMORY_CANARIES: readonly EditCanary[] = [
   {
     bug: 'what is not in its memory yet is acknowledged',
     rule: 'arrived',
+    seed: 1,
     file: RESPONDER,
     find: 'if (!this.#user.placing)',
     replace: '',
@@ -88,6 +95,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
   {
     bug: 'bytes that were fetched to send a message again serve the next one',
     rule: 'payload',
+    seed: 2,
     file: 'daemon/rnic/queues/send-queue.js',
     find: 'if (wqe.awaited)',
     replace: 'if (false)',
@@ -95,6 +103,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
   {
     bug: 'packets whose payload is gone are sent',
     rule: 'payload',
+    seed: 50,
     file: 'daemon/roce/transport/reliable.js',
     find: 'const refusal = this.#user.gatheringEnded();',
     replace: 'this.#user.gatheringEnded(); const refusal = AccessRefusal.none;',
@@ -102,6 +111,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
   {
     bug: 'no waiter is woken when payload has been fetched',
     rule: 'fails',
+    seed: 1,
     file: 'daemon/rnic/queue-pair.js',
     find: '#waitForMemory() {\n        this.#host.waiting.add(this);',
     replace: '#waitForMemory() {',
@@ -109,6 +119,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
   {
     bug: 'a queue pair in error keeps the shared receive that a message began to fill',
     rule: 'once',
+    seed: 31,
     file: 'daemon/rnic/queues/receiver.js',
     find: 'if (queue.active)\n            this.#end(CQEStatus.wrFlushErr);',
     replace: '',
@@ -116,6 +127,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
   {
     bug: 'receives that are posted to a queue pair in error stay there',
     rule: 'once',
+    seed: 1047,
     file: 'daemon/host/roce/packet-network.js',
     find: 'this.#host.watchErrored();',
     replace: '',
@@ -123,6 +135,7 @@ const MEMORY_CANARIES: readonly Canary[] = [
   {
     bug: 'the loss of data after a completion is not noticed',
     rule: 'arrived',
+    seed: 12,
     file: 'daemon/rnic/queues/completion-gate.js',
     find: 'if (backing.writeLost === true)\n                this.#writeLost = true;',
     replace: '',
@@ -130,10 +143,11 @@ const MEMORY_CANARIES: readonly Canary[] = [
 ];
 
 /** Bugs of the communication manager that appear when messages are lost, repeated or late. */
-const CM_CANARIES: readonly Canary[] = [
+const CM_CANARIES: readonly EditCanary[] = [
   {
     bug: 'a repeated request is reported again after its rejection',
     rule: 'once',
+    seed: 8,
     file: CM_MESSAGES,
     find: 'core.send(this.#pathBack(arrival), kept);\n            return true;\n        }',
     replace: '}',
@@ -141,6 +155,7 @@ const CM_CANARIES: readonly Canary[] = [
   {
     bug: 'the end is not reported when both ends disconnect at once',
     rule: 'end',
+    seed: 1,
     file: CM_MESSAGES,
     find: "core.say(connection, 'DREP', {});\n                core.enterTimewait(connection, now);\n                core.report({ type: 'disconnected', connection, timedOut: false });",
     replace:
@@ -149,6 +164,7 @@ const CM_CANARIES: readonly Canary[] = [
   {
     bug: 'a DREQ of a connection that is over is not answered',
     rule: 'patience',
+    seed: 7,
     file: CM_MESSAGES,
     find: "const mad = writeCmMessage('DREP', transaction, { localCommId, remoteCommId });\n            core.send(this.#pathBack(arrival), mad);",
     replace: ';',
@@ -156,6 +172,7 @@ const CM_CANARIES: readonly Canary[] = [
   {
     bug: 'an MRA grants no time',
     rule: 'patience',
+    seed: 5,
     file: CM_MESSAGES,
     find: 'connection.resendMicros = micros;',
     replace: ';',
@@ -163,9 +180,40 @@ const CM_CANARIES: readonly Canary[] = [
   {
     bug: 'an answer of a service may come twice',
     rule: 'once',
+    seed: 1,
     file: CM_MESSAGES,
     find: 'core.forget(connection);\n        const { status, qpn, qkey, privateData } = fields;',
     replace: 'const { status, qpn, qkey, privateData } = fields;',
+  },
+  {
+    bug: 'each MRA grants more time',
+    rule: 'patience',
+    seed: 2,
+    file: CM_MESSAGES,
+    find: "if (known && state === (toReq ? 'mra-req-rcvd' : 'mra-rep-rcvd')) {",
+    replace:
+      "if (known && state === (toReq ? 'mra-req-rcvd' : 'mra-rep-rcvd')) {\n" +
+      '            core.extend(connection, MRA_MAX_MICROS, now);',
+  },
+  {
+    bug: 'a REJ does not end a disconnect',
+    rule: 'patience',
+    seed: 2,
+    file: CM_MESSAGES,
+    find: "case 'dreq-sent':\n                // The peer has forgotten",
+    replace: "case 'none':\n                // The peer has forgotten",
+  },
+];
+
+/** Bugs that appear when one packet stands for several. */
+const WHOLE_CANARIES: readonly EditCanary[] = [
+  {
+    bug: 'the rest of a packet that the receiver has in part is not asked for',
+    rule: 'fails',
+    seed: 19,
+    file: RESPONDER,
+    find: 'this.#askForRest();',
+    replace: ';',
   },
 ];
 
@@ -177,34 +225,19 @@ beforeAll(() => {
 
 afterAll(() => mutant.remove());
 
-describe('canaries of the transport', () => {
-  for (const { bug, rule, file, find, replace } of CANARIES) {
-    it(`finds the bug: ${bug}`, async () => {
-      const edits = [{ file, find, replace }];
-      const seed = await mutant.find(edits, 'test/sim/roce/canary-run.js', rule, SEEDS_MAX);
-      expect(seed, `a seed up to ${SEEDS_MAX} that breaks '${rule}'`).toBeGreaterThan(0);
-    });
-  }
-});
+const SUITES: readonly (readonly [string, RunName, readonly EditCanary[], number])[] = [
+  ['the transport', 'transports', CANARIES, SEEDS_MAX],
+  ['memory', 'memory', MEMORY_CANARIES, MEMORY_SEEDS_MAX],
+  ['connections', 'connections', CM_CANARIES, SEEDS_MAX],
+  ['whole messages', 'whole', WHOLE_CANARIES, SEEDS_MAX],
+];
 
-describe('canaries of memory', () => {
-  for (const { bug, rule, file, find, replace } of MEMORY_CANARIES) {
-    it(`finds the bug: ${bug}`, async () => {
-      const edits = [{ file, find, replace }];
-      const [script, most] = ['test/sim/roce/canary-run.js', MEMORY_SEEDS_MAX];
-      const seed = await mutant.find(edits, script, rule, most, ['memory']);
-      expect(seed, `a seed up to ${most} that breaks '${rule}'`).toBeGreaterThan(0);
-    });
-  }
-});
-
-describe('canaries of connections', () => {
-  for (const { bug, rule, file, find, replace } of CM_CANARIES) {
-    it(`finds the bug: ${bug}`, async () => {
-      const edits = [{ file, find, replace }];
-      const [script, most] = ['test/sim/roce/canary-run.js', SEEDS_MAX];
-      const seed = await mutant.find(edits, script, rule, most, ['connections']);
-      expect(seed, `a seed up to ${most} that breaks '${rule}'`).toBeGreaterThan(0);
-    });
-  }
-});
+for (const [what, run, canaries, most] of SUITES) {
+  describe(`canaries of ${what}`, () => {
+    for (const canary of canaries) {
+      it(`finds the bug: ${canary.bug}`, async () => {
+        await mutant.expectFound({ ...canary, edits: [canary] }, run, most);
+      });
+    }
+  });
+}

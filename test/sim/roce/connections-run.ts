@@ -1,12 +1,14 @@
 /**
  * Two communication managers over a bad network, under one seed: programs connect, accept, reject,
- * disconnect, look up services and exit, at random. In the end both ends agree, and nothing is left.
+ * disconnect, look up services and exit, at random. In the end both ends agree, and nothing is left. In
+ * some runs a hostile peer takes part.
  */
 import type { CmConnection } from '#daemon/roce/cm/cm-connection';
 import type { IbCmEvent } from '#daemon/roce/cm/cm-events';
 import { NO_BYTES } from '#test/support/hex';
 import { CmEnd, FACTS, SERVICE } from '#test/support/ib-cm-pair';
 import { Prng } from '#test/support/prng';
+import { HostilePeer } from './hostile-peer.ts';
 import { LossyNetwork } from './lossy-network.ts';
 import { must } from './rules.ts';
 
@@ -15,11 +17,17 @@ const STEPS_MAX = 100_000;
 const LOST = [0, 0, 20, 8, 4] as const;
 /** A network keeps no packet for longer than the path says: 1.07 s. */
 const LIFE_MICROS = 1_000_000;
+/** A request is given up after nine minutes if its peer has asked for more time. */
+const OUTCOME_MICROS = 700_000_000;
+/** In one run of this many a hostile peer takes part. Its draws are its own: other runs keep their meaning. */
+const HOSTILE_ONE_IN = 4;
+const HOSTILE_SEEDS = 0x4057_11e0;
 
 /** Events of a connection to its program. */
 interface Story {
   readonly dialed: boolean;
   readonly service: boolean;
+  readonly since: number;
   /** The queue pair at the other end, once it is known. */
   peerQpn: number | undefined;
   readonly ownQpn: number;
@@ -43,11 +51,19 @@ class Programs {
   readonly stories = new Map<CmConnection, Story>();
   readonly #prng: Prng;
   readonly #numbers: { next: number };
+  readonly #stalls: (connection: CmConnection) => boolean;
   /** Connections that wait for their program, and until when. */
   readonly #due: { readonly at: number; readonly run: () => void }[] = [];
 
-  constructor(number: number, prng: Prng, numbers: { next: number }) {
+  /** `stalls`: see `HostilePeer`. */
+  constructor(
+    number: number,
+    prng: Prng,
+    numbers: { next: number },
+    stalls: (connection: CmConnection) => boolean,
+  ) {
     this.end = new CmEnd(number);
+    this.#stalls = stalls;
     this.#prng = prng;
     this.#numbers = numbers;
     this.end.listen(1000);
@@ -68,7 +84,15 @@ class Programs {
     }
   }
 
+  connectionOf(localCommId: number): CmConnection | undefined {
+    for (const connection of this.stories.keys()) {
+      if (connection.localCommId === localCommId) return connection;
+    }
+    return undefined;
+  }
+
   dial(peer: CmEnd, now: number): void {
+    this.#clock = now;
     const { manager } = this.end;
     const service = this.#prng.oneIn(5);
     const qpn = this.#newQpn();
@@ -96,7 +120,10 @@ class Programs {
     if (story === undefined) throw new Error('an event of an unknown connection');
     must(story.did !== 'destroy', 'owner', 'a connection without an owner reports no event');
     must(!story.received.includes(event.type), 'once', `${event.type} is reported once`);
-    must(event.type !== 'unreachable', 'patience', 'a live peer is reached');
+    if (event.type === 'unreachable') {
+      must(this.#stalls(connection), 'patience', 'a live peer is reached');
+      must(now - story.since < OUTCOME_MICROS, 'patience', 'a peer gets more time only once');
+    }
     if (event.type === 'disconnected') {
       must(!event.timedOut, 'patience', 'the end of a connection is confirmed');
     }
@@ -169,8 +196,9 @@ class Programs {
     { dialed, service, qpn }: { dialed: boolean; service: boolean; qpn: number },
   ): void {
     const did = 'nothing';
-    const story: Story = { dialed, service, ownQpn: qpn, peerQpn: undefined, received: [], did };
-    this.stories.set(connection, story);
+    const since = this.#clock;
+    const known = { dialed, service, since, ownQpn: qpn };
+    this.stories.set(connection, { ...known, peerQpn: undefined, received: [], did });
   }
 
   #newQpn(): number {
@@ -191,7 +219,9 @@ interface ConnectionsResult {
 export function runConnections(seed: number): ConnectionsResult {
   const prng = new Prng(seed);
   const numbers = { next: 16 };
-  const sides = [new Programs(1, prng, numbers), new Programs(2, prng, numbers)] as const;
+  const stalls = (connection: CmConnection): boolean => hostile?.stalls(connection) === true;
+  const newSide = (number: number) => new Programs(number, prng, numbers, stalls);
+  const sides = [newSide(1), newSide(2)] as const;
   const manners = {
     lost: prng.choose(LOST),
     repeated: prng.choose([0, 5, 2]),
@@ -199,6 +229,7 @@ export function runConnections(seed: number): ConnectionsResult {
     delay: prng.choose([10, 100_000, LIFE_MICROS]),
   };
   const networks = [new LossyNetwork(prng, manners), new LossyNetwork(prng, manners)] as const;
+  const hostile = hostilePeer(seed, sides, networks);
   let now = 0;
   let dials = 0;
   for (let step = 0; ; step += 1) {
@@ -208,8 +239,8 @@ export function runConnections(seed: number): ConnectionsResult {
       const [from, to] = prng.oneIn(2) ? sides : [sides[1], sides[0]];
       from.dial(to.end, now);
     }
-    settle(sides, networks, now);
-    const next = nextTime(sides, networks);
+    settle(sides, networks, now, hostile);
+    const next = Math.min(nextTime(sides, networks), hostile?.nextDue ?? Number.POSITIVE_INFINITY);
     if (next === Number.POSITIVE_INFINITY) {
       if (dials === 12) break;
       continue;
@@ -217,6 +248,7 @@ export function runConnections(seed: number): ConnectionsResult {
     now = Math.max(now, next);
     for (const { end } of sides) end.manager.handleDeadline(now);
     for (const side of sides) side.act(now);
+    hostile?.act(now);
     networks.forEach((network, index) => {
       const [from, to] = index === 0 ? sides : [sides[1], sides[0]];
       for (const mad of network.arrive(now)) {
@@ -230,8 +262,17 @@ export function runConnections(seed: number): ConnectionsResult {
 type Sides = readonly [Programs, Programs];
 type Networks = readonly [LossyNetwork, LossyNetwork];
 
+function hostilePeer(seed: number, sides: Sides, networks: Networks): HostilePeer | undefined {
+  const prng = new Prng(seed ^ HOSTILE_SEEDS);
+  if (!prng.oneIn(HOSTILE_ONE_IN)) return undefined;
+  return new HostilePeer(prng, {
+    connectionOf: (index, localCommId) => sides[index]?.connectionOf(localCommId),
+    send: (index, mad, now) => networks[1 - index]?.send(mad, now),
+  });
+}
+
 /** Carries out the managers' actions of this instant. */
-function settle(sides: Sides, networks: Networks, now: number): void {
+function settle(sides: Sides, networks: Networks, now: number, hostile?: HostilePeer): void {
   for (let any = true; any; ) {
     any = false;
     sides.forEach((side, index) => {
@@ -240,7 +281,9 @@ function settle(sides: Sides, networks: Networks, now: number): void {
         if (effect === undefined) break;
         any = true;
         if (effect.type === 'event') side.handle(effect.event, now);
-        else networks[index]?.send(effect.mad, now);
+        else if (hostile?.takes(index, effect.mad, now) !== true) {
+          networks[index]?.send(effect.mad, now);
+        }
       }
       side.end.manager.assertInvariants();
     });

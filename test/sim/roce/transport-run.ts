@@ -58,9 +58,9 @@ class Program {
   readonly #prng: Prng;
   #peer: Program | undefined = undefined;
 
-  constructor(prng: Prng, windowPackets: number) {
+  constructor(prng: Prng, windowPackets: number, wholeBytes: number) {
     this.#prng = prng;
-    this.side = new TransportSide(MEMORY_BYTES, { windowPackets });
+    this.side = new TransportSide(MEMORY_BYTES, { windowPackets }, wholeBytes);
     prng.fill(this.side.user.memory.subarray(READABLE_AT, READABLE_AT + READABLE_BYTES));
     this.side.user.onDone = (done) => this.#handleDone(done);
     this.side.user.onArrival = (arrival) => this.#handleArrival(arrival);
@@ -209,11 +209,15 @@ interface TransportRunResult {
   readonly timeouts: number;
 }
 
-/** Runs one seed. Throws `BrokenRoceRule`, or the model's error. */
-export function runTransports(seed: number): TransportRunResult {
+/**
+ * Runs one seed. `wholeBytes`: see `PacketWire.pollPacket`. Throws `BrokenRoceRule`, or the model's
+ * error.
+ */
+export function runTransports(seed: number, wholeBytes = 0): TransportRunResult {
   const prng = new Prng(seed);
   const windowPackets = prng.choose([1, 2, 5, 16, 64]);
-  const programs = [new Program(prng, windowPackets), new Program(prng, windowPackets)] as const;
+  const makeProgram = (): Program => new Program(prng, windowPackets, wholeBytes);
+  const programs = [makeProgram(), makeProgram()] as const;
   const [a, b] = programs;
   a.meet(b);
   b.meet(a);

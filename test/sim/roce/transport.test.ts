@@ -5,12 +5,16 @@ import { runTransports } from './transport-run.ts';
 const SEEDS = 400;
 
 describe('two reliable transports on a network that loses, repeats, reorders and delays', () => {
-  it(`keep every rule for ${SEEDS} seeds`, () => {
+  it.each([
+    ['packets', 0],
+    ['packets that stand for up to two or more', 4096],
+    ['whole messages', 65_536],
+  ])(`keep every rule for ${SEEDS} seeds with %s`, (_name, wholeBytes) => {
     let completions = 0;
     let timeouts = 0;
     for (let seed = 1; seed <= SEEDS; seed += 1) {
       try {
-        const result = runTransports(seed);
+        const result = runTransports(seed, wholeBytes);
         completions += result.completions;
         timeouts += result.timeouts;
       } catch (error) {

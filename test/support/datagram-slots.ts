@@ -26,16 +26,17 @@ const [CONTROL_BYTES, CONTROL_USED_BYTES] = [24, 20];
 class BatchMemory {
   readonly bytes: Uint8Array;
   readonly fields: DataView;
-  readonly #base: bigint;
+  readonly #base: number;
 
   constructor(bytes: Uint8Array) {
     this.bytes = bytes;
     this.fields = new DataView(bytes.buffer, bytes.byteOffset);
-    this.#base = addressOf(bytes);
+    this.#base = Number(addressOf(bytes));
   }
 
   follow(at: number): number {
-    return Number(this.fields.getBigUint64(at, true) - this.#base);
+    const { fields } = this;
+    return fields.getUint32(at + 4, true) * 2 ** 32 + fields.getUint32(at, true) - this.#base;
   }
 }
 
