@@ -10,6 +10,7 @@ import { kernelRoce } from './targets/kernel-roce.ts';
 import { kernelVerbs } from './targets/kernel-verbs.ts';
 import { nfsExport } from './targets/nfs.ts';
 import { pcapFile, pcapPacket } from './targets/pcap.ts';
+import { roceMad } from './targets/roce-mad.ts';
 import { rocePacket } from './targets/roce-packet.ts';
 import { roceUdp } from './targets/roce-udp.ts';
 import { rpcCodec, rpcMachine } from './targets/rpc.ts';
@@ -24,6 +25,7 @@ export const TARGETS: readonly FuzzTarget[] = [
   wireStream,
   rocePacket,
   roceUdp,
+  roceMad,
   ipcValue,
   ipcFrame,
   ipcCommand,

@@ -20,6 +20,8 @@ describe('fuzzing what peers send', () => {
 
   it('survives hostile datagrams of other hosts', () => smoke('wire-roce-udp'));
 
+  it('leaves connections alone, whatever strangers say of theirs', () => smoke('wire-mad'));
+
   it('survives hostile TCP peers of a real host', () => smoke('wire-socket'));
 
   it('starts from valid frames', () => {
@@ -40,6 +42,7 @@ describe('canaries: a planted defect is found', () => {
     'wire-stream',
     'wire-roce',
     'wire-roce-udp',
+    'wire-mad',
     'wire-socket',
   ])('%s', bites);
 });
