@@ -13,11 +13,16 @@ import { describe } from 'vitest';
 /** Names of the needs that `packages` lists. */
 export type Need =
   | 'bench-peers'
+  | 'ceph'
   | 'checkers'
   | 'chromium'
   | 'containers'
+  | 'dapl'
   | 'examples'
+  | 'gloo'
+  | 'hwloc'
   | 'isal'
+  | 'iser'
   | 'kernel-peer'
   | 'native'
   | 'nfs'
@@ -26,6 +31,7 @@ export type Need =
   | 'perftest'
   | 'plain-root'
   | 'pyverbs'
+  | 'qemu'
   | 'rdma-programs'
   | 'rdma-tools'
   | 'rsocket-programs'
@@ -36,6 +42,7 @@ export type Need =
   | 'sanitizers'
   | 'sctp'
   | 'shells'
+  | 'static-programs'
   | 'strace';
 
 /** The checkout's root, the same from the sources and from `dist`. */
