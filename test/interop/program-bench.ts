@@ -64,6 +64,12 @@ export class ProgramBench {
     return { client: clientEnd, server: await endOf(serving) };
   }
 
+  /** Runs `fault`, which must succeed. */
+  async fault(...words: readonly string[]): Promise<void> {
+    const done = await endOf(this.folder.start(['fault', ...words, '--socket', this.socketPath]));
+    if (done.status !== 0) throw new Error(done.output);
+  }
+
   /** Ends the daemon and whatever still runs. */
   async stop(): Promise<void> {
     await this.folder.clean();

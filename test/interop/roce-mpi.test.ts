@@ -5,7 +5,7 @@
  */
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
@@ -21,7 +21,13 @@ beforeAll(async () => {
   rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.6'], transport: 'roce' });
 });
 
+afterEach(() => rig.host.faults.clear());
 afterAll(() => rig.stop());
+
+/** Loses one packet in a thousand until the end of the test. */
+function losePackets(): void {
+  rig.host.faults.add({ kind: 'drop', probability: 0.001, seed: 1 }, undefined);
+}
 
 async function run(...words: readonly string[]): Promise<string> {
   const environment = {
@@ -57,10 +63,14 @@ const OPEN_MPI = 'mpirun.openmpi --oversubscribe --mca pml ucx --mca osc ucx'.sp
 const NETPIPE = ['-i', '-n', '3', '-u', '1000000', '-o', '/dev/null'];
 
 describeWith(['openmpi'], 'Open MPI over RoCE', () => {
-  it('sends, reduces, exchanges and puts among four processes', async () => {
-    const output = await run(...OPEN_MPI, '-np', '4', build('mpicc.openmpi'));
-    expect(output).toContain('4 ranks, all data right\n');
-  });
+  it.each(['', ', though packets are lost'])(
+    'sends, reduces, exchanges and puts among four processes%s',
+    async (loss) => {
+      if (loss !== '') losePackets();
+      const output = await run(...OPEN_MPI, '-np', '4', build('mpicc.openmpi'));
+      expect(output).toContain('4 ranks, all data right\n');
+    },
+  );
 
   it('passes the integrity check of NetPIPE', async () => {
     const output = await run(...OPEN_MPI, '-np', '2', 'NPopenmpi', ...NETPIPE);
@@ -69,10 +79,14 @@ describeWith(['openmpi'], 'Open MPI over RoCE', () => {
 });
 
 describeWith(['mpich'], 'MPICH over RoCE', () => {
-  it('sends, reduces, exchanges and puts among four processes', async () => {
-    const output = await run('mpirun.mpich', '-np', '4', build('mpicc.mpich'));
-    expect(output).toContain('4 ranks, all data right\n');
-  });
+  it.each(['', ', though packets are lost'])(
+    'sends, reduces, exchanges and puts among four processes%s',
+    async (loss) => {
+      if (loss !== '') losePackets();
+      const output = await run('mpirun.mpich', '-np', '4', build('mpicc.mpich'));
+      expect(output).toContain('4 ranks, all data right\n');
+    },
+  );
 
   it('passes the integrity check of NetPIPE', async () => {
     const output = await run('mpirun.mpich', '-np', '2', 'NPmpich2', ...NETPIPE);

@@ -1,5 +1,5 @@
 /** UCX, unmodified, over RC and UD queue pairs of a RoCE device: every kind of transfer of UCP. */
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, expect, it } from 'vitest';
 import { freePort } from '../support/free-port.ts';
 import { describeWith } from '../support/prerequisites.ts';
 import { RoceRig } from '../support/roce-rig.ts';
@@ -11,6 +11,7 @@ beforeAll(async () => {
   rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.5'], transport: 'roce' });
 });
 
+afterEach(() => rig.host.faults.clear());
 afterAll(() => rig.stop());
 
 /** Runs both ends with these transports only; the client's output. */
@@ -56,4 +57,13 @@ describeWith(['ucx-perftest'], 'ucx_perftest over RoCE', () => {
   it.each(TESTS)('%s over ud_verbs', async (test) => {
     expect(await perftest('ud_verbs', test)).toMatch(/^Final: +100 /m);
   });
+
+  it.each(['rc_verbs,ud_verbs', 'ud_verbs'])(
+    'tag_bw over %s, though packets are lost',
+    async (transports) => {
+      const loss = rig.host.faults.add({ kind: 'drop', probability: 0.01, seed: 1 }, undefined);
+      expect(await perftest(transports, 'tag_bw -s 100000')).toMatch(/^Final: +100 /m);
+      expect(loss.status.fired).toBeGreaterThan(0);
+    },
+  );
 });

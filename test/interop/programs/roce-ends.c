@@ -12,7 +12,6 @@
 #include <endian.h>
 #include <infiniband/verbs.h>
 #include <netdb.h>
-#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -49,6 +48,7 @@ static const uint32_t lengths[] = { 0, 1, 5, 255, 256, 257, 1023, 4096, 4099, 19
 static int control, gid_index, asks_first;
 static struct ibv_context *context;
 static struct ibv_pd *pd;
+static struct ibv_comp_channel *channel;
 static struct ibv_cq *cq;
 static struct ibv_mr *mr;
 static struct memory *memory;
@@ -117,10 +117,19 @@ static void meet(void)
 static struct ibv_wc complete(void)
 {
 	struct ibv_wc wc;
+	struct ibv_cq *notified;
+	void *unused;
 	int count;
 
-	while ((count = ibv_poll_cq(cq, 1, &wc)) == 0)
-		sched_yield(); /* The other end may need this processor. */
+	/* Where nothing is found, it asks for an event, looks again, and sleeps until the event. */
+	for (int armed = 0; (count = ibv_poll_cq(cq, 1, &wc)) == 0; armed = !armed) {
+		if (!armed) {
+			check(ibv_req_notify_cq(cq, 0) == 0, "ibv_req_notify_cq", 0);
+			continue;
+		}
+		check(ibv_get_cq_event(channel, &notified, &unused) == 0, "ibv_get_cq_event", 0);
+		ibv_ack_cq_events(notified, 1);
+	}
 	check(count == 1, "ibv_poll_cq", count);
 	check(wc.status == IBV_WC_SUCCESS, ibv_wc_status_str(wc.status), (int)wc.wr_id);
 	return wc;
@@ -343,12 +352,13 @@ static void open_device(const char *name)
 			context = ibv_open_device(*list);
 	check(context != NULL, "no such device", 0);
 	pd = ibv_alloc_pd(context);
-	cq = ibv_create_cq(context, 256, NULL, NULL, 0);
+	channel = ibv_create_comp_channel(context);
+	cq = ibv_create_cq(context, 256, NULL, channel, 0);
 	memory = aligned_alloc(4096, (sizeof(*memory) + 4095) & ~4095ul);
 	mr = ibv_reg_mr(pd, memory, sizeof(*memory),
 			IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
 				IBV_ACCESS_REMOTE_ATOMIC);
-	check(pd && cq && mr, "no memory", 0);
+	check(pd && channel && cq && mr, "no memory", 0);
 }
 
 static void meet_peer(const char *port, const char *host)
