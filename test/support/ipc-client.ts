@@ -1,4 +1,5 @@
 /** A client of the daemon's socket that sends arbitrary bytes. */
+import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import {
   DAEMON_FRAME_MAX_BYTES,
@@ -11,6 +12,8 @@ import {
   type Welcome,
 } from '#contract/protocol/ipc-frames';
 import { decodeValue, encodeValue, type IpcValue } from '#contract/protocol/ipc-value';
+import { sendNow } from '#native-bridge/libc/descriptor';
+import { descriptorOf } from '#native-bridge/libc/unix-socket';
 
 /** A received frame, its payload decoded. */
 interface ReceivedFrame {
@@ -53,7 +56,10 @@ export class IpcClient {
   static async open(path: string, role: Role = Role.control, token?: Uint8Array) {
     const client = new IpcClient(path);
     client.#framed = role === Role.control || role === Role.admin;
-    client.send(emitHello(role, token));
+    await once(client.socket, 'connect');
+    // A daemon that refuses at once may have closed the connection already: Node's own write would then
+    // destroy the socket, and its answer would be lost.
+    sendNow(descriptorOf(client.socket) ?? -1, emitHello(role, token));
     await client.welcome();
     return client;
   }
