@@ -2,6 +2,7 @@
 import type { CMParameters } from '#contract/protocol/commands';
 import { CMEventType, QPState, QPType } from '#contract/verbs/enums';
 import { type HostCmEvent, type HostId, PortSpace } from '#daemon/host/host-id';
+import type { RoceNetwork } from '#daemon/host/roce/roce-network';
 import { MASKS } from './program-steps.ts';
 import { type RoceEnd, RoceWorld } from './roce-host.ts';
 
@@ -19,8 +20,8 @@ export const WISHES: CMParameters = {
 export class CmWorld extends RoceWorld {
   readonly events: HostCmEvent[] = [];
 
-  constructor(devices = 2) {
-    super(devices);
+  constructor(devices = 2, roce?: RoceNetwork) {
+    super(devices, roce);
     this.host.onCmEvent = (_id, event) => this.events.push(event);
   }
 

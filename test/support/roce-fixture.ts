@@ -62,8 +62,9 @@ export async function roceSide(
   provider: Provider,
   type: QPType = QPType.rc,
   init: Partial<QPInit> = {},
+  device: string = ROCE_DEVICE.name,
 ): Promise<RoceSide> {
-  const context = await provider.open(ROCE_DEVICE.name);
+  const context = await provider.open(device);
   const pd = await context.allocPD();
   const cq = await context.createCQ({ cqe: 128 });
   const mr = await pd.allocMR(MEMORY_BYTES, ALL_ACCESS);

@@ -147,7 +147,9 @@ export class RoceWorld {
   readonly time = new VirtualTime();
   readonly host: RnicHost;
 
+  /** A host that sends no packets, except by a UDP of `roce` other than the kernel's. */
   constructor(devices = 2, roce: RoceNetwork | null = ROCE_NETWORK) {
+    const outward = roce !== null && roce.udp !== ROCE_NETWORK.udp;
     const network = {
       hold: () => {
         throw new Error('no TCP here');
@@ -155,7 +157,7 @@ export class RoceWorld {
       sourceAddress: () => '127.0.0.1',
     };
     this.host = new RnicHost({
-      system: { clock: new VirtualClock(this.time, new Prng(1)), network },
+      system: { clock: new VirtualClock(this.time, new Prng(1)), network, outward },
       roce: roce ?? undefined,
       devices: Array.from({ length: devices }, (_, index) => ({
         name: `roce${index}`,
