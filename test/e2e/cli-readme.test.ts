@@ -69,11 +69,21 @@ describe('README.md and the pages of the daemon', () => {
     );
     const unknown = named.filter((name) => name !== undefined && !known.includes(name));
     expect(unknown).toEqual([]);
-    const asked = [...known.map((name) => [name]), ['fault', 'add'], ['nfs', 'serve']];
+    const asked = [
+      ...known.map((name) => [name]),
+      ['fault', 'add'],
+      ['rail', 'down'],
+      ['rail', 'play'],
+      ['nfs', 'serve'],
+    ];
     const help = await Promise.all(
       asked.map(async (words) => (await runCommand([...words, '--help'])).stdout),
     );
-    const ours = DOCUMENTS.replaceAll(/^systemctl .*$|npm test -- --[a-z-]+/gm, '');
+    // Options of other programs.
+    const ours = DOCUMENTS.replaceAll(/^systemctl .*$|npm test -- --[a-z-]+/gm, '').replaceAll(
+      /^## Programs that use verbs$.*?^## /gms,
+      '## ',
+    );
     for (const [option] of ours.matchAll(/(?<=[ `])--[a-z][a-z-]+/g)) {
       expect(help.join(''), option).toContain(option);
     }
