@@ -1,51 +1,30 @@
 /** iSER: tgt's target and QEMU's initiator, by the devices of one daemon. */
-import { spawnSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, writeFileSync } from 'node:fs';
 import { afterEach, beforeEach, expect, it } from 'vitest';
-import {
-  CommandFolder,
-  type Finished,
-  type RunningCommand,
-  runCommand,
-} from '../support/cli-process.ts';
+import { CommandFolder, type Finished, runCommand } from '../support/cli-process.ts';
 import { until } from '../support/patience.ts';
 import { describeWith } from '../support/prerequisites.ts';
+import { ISER_PORT, IserTarget } from './iser-target.ts';
 
 const DISK_BYTES = 8 << 20;
 const TARGET = 'iqn.2026-01.test:disk';
-/** QEMU's name if it has no other. The target accepts only initiators whose names it has. */
+/** QEMU's name if it has no other. */
 const INITIATOR = 'iqn.2008-11.org.linux-kvm';
-/** The target's iSER port, which no option of tgtd changes; its iSCSI port must be another one. */
-const LUN = `iser://127.0.0.1:3260/${TARGET}/1`;
-const ISCSI = 'portal=127.0.0.1:3261';
+const LUN = `iser://127.0.0.1:${ISER_PORT}/${TARGET}/1`;
 /** libiscsi has no memory for much longer reads: ENOMEM. */
 const BLOCK_BYTES = 64 << 10;
 const BLOCK = `bs=${BLOCK_BYTES}`;
 
 const folder = new CommandFolder();
 const socket = () => folder.file('d/s');
-/** tgtd's control socket has this number in its name. */
-const CONTROL = String(process.pid);
-let target: RunningCommand | undefined;
+let target: IserTarget | undefined;
 
 afterEach(async () => {
-  await killTarget();
+  await target?.kill();
+  target = undefined;
   await folder.clean();
 });
-
-function administer(...words: readonly string[]): boolean {
-  return spawnSync('tgtadm', ['-C', CONTROL, '--lld', 'iser', ...words]).status === 0;
-}
-
-async function killTarget(): Promise<void> {
-  const running = target;
-  if (running === undefined) return;
-  target = undefined;
-  process.kill(Number(readFileSync(folder.file('tgtd.pid'), 'utf8')), 'SIGKILL');
-  await running.end();
-  for (const end of ['', '.lock']) rmSync(`/var/run/tgtd/socket.${CONTROL}${end}`, { force: true });
-}
 
 /**
  * Runs an initiator. libiscsi's synchronous calls fail when an answer takes a second, which a lost packet on
@@ -61,17 +40,9 @@ function run(...words: readonly string[]): Promise<Finished> {
 /** Starts a daemon with these devices, and a target whose disk is the file `disk`. */
 async function startTarget(devices: readonly string[]): Promise<void> {
   await folder.daemon(socket(), devices);
-  const daemon = `echo $$ >${folder.file('tgtd.pid')}; exec tgtd -f -C ${CONTROL} --iscsi ${ISCSI}`;
-  target = folder.start(['run', '--socket', socket(), '--', 'sh', '-c', daemon]);
-  await until('the target', async () => {
-    const made = administer('--mode=target', '--op=new', '--tid=1', `--targetname=${TARGET}`);
-    return made ? true : undefined;
-  });
-  const unit = ['--mode=logicalunit', '--op=new', '--tid=1', '--lun=1'];
-  expect(administer(...unit, `--backing-store=${folder.file('disk')}`)).toBe(true);
-  const bind = ['--mode=target', '--op=bind', '--tid=1'];
-  expect(administer(...bind, '--initiator-address=ALL')).toBe(true);
-  expect(administer(...bind, `--initiator-name=${INITIATOR}`)).toBe(true);
+  const disk = folder.file('disk');
+  const initiators = [INITIATOR];
+  target = await IserTarget.start({ folder, socket: socket(), name: TARGET, disk, initiators });
 }
 
 const disk = () => readFileSync(folder.file('disk'));

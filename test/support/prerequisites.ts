@@ -23,6 +23,7 @@ export type Need =
   | 'hwloc'
   | 'isal'
   | 'iser'
+  | 'kernel-iser'
   | 'kernel-peer'
   | 'native'
   | 'nfs'

@@ -74,6 +74,9 @@ const SCTP_MODULES = [
   'sch_netem',
 ] as const;
 
+/** Further modules of a guest with iSER: disks of an iSCSI target. */
+const ISER_MODULES = ['sd_mod', 'ib_iser'] as const;
+
 const SIW_SOURCES = 'drivers/infiniband/sw/siw';
 
 /** Directory of the harness's guest programs. */
@@ -246,8 +249,7 @@ async function packInitrd(
   target: string,
 ): Promise<void> {
   const initrd = join(work, 'initrd');
-  for (const name of ['bin', 'modules', 'nfs-modules', 'rxe-modules', 'sctp-modules'])
-    await mkdir(join(initrd, name), { recursive: true });
+  await mkdir(join(initrd, 'bin'), { recursive: true });
   await copyFile(await realProgram('busybox'), join(initrd, 'bin/busybox'));
   await copyFile(join(guestTools(), 'early-init'), join(initrd, 'init'));
   await chmod(join(initrd, 'init'), 0o755);
@@ -255,6 +257,7 @@ async function packInitrd(
   const addModules = async (folder: string, modules: readonly string[]): Promise<void> => {
     const closure = await moduleClosure(root, release, modules);
     const added = folder === 'modules' ? closure : closure.filter((path) => !base.includes(path));
+    await mkdir(join(initrd, folder));
     for (const [index, path] of added.entries()) {
       const name = basename(path);
       const numbered = `${folder}/${String(index).padStart(3, '0')}-${name}`;
@@ -262,6 +265,7 @@ async function packInitrd(
     }
   };
   await addModules('modules', [...GUEST_MODULES, 'siw']);
+  await addModules('iser-modules', ISER_MODULES);
   await addModules('nfs-modules', NFS_MODULES);
   await addModules('rxe-modules', RXE_MODULES);
   await addModules('sctp-modules', SCTP_MODULES);

@@ -42,6 +42,8 @@ interface GuestOptions {
   readonly share?: string;
   /** The guest's memory, in MiB (1536). */
   readonly memoryMiB?: number;
+  /** Load the kernel's iSCSI initiator over RDMA, too. */
+  readonly iser?: boolean;
   /** Load the kernel's NFS client and server, and RPC-over-RDMA, too. */
   readonly nfs?: boolean;
   /** Load the kernel's RoCE driver, rxe, too; `guest/rxe` makes its devices. */
@@ -247,7 +249,7 @@ export class Guest implements AsyncDisposable {
       DIRECTORY: process.cwd(),
       SHARE: options.share ?? '',
       PROGRAM_SECONDS: `${programSeconds()}`,
-      MODULE_SETS: (['nfs', 'rxe', 'sctp'] as const)
+      MODULE_SETS: (['iser', 'nfs', 'rxe', 'sctp'] as const)
         .filter((name) => options[name] === true)
         .join(' '),
       SIW_PARAMETERS: moduleParameters(options.siw ?? {}).join(' '),
