@@ -6,7 +6,7 @@
  */
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { datagramsOf, hasRightIcrc } from '../support/captured-datagrams.ts';
 import { CommandFolder, RunningCommand, runCommand } from '../support/cli-process.ts';
 import { documentedVerdicts, printedVerdicts } from '../support/conformance-table.ts';
@@ -21,6 +21,7 @@ import { daemonEnvironment } from './kernel-peer/daemon-environment.ts';
 import {
   GUEST_START_TIMEOUT_MS,
   type Guest,
+  type GuestProcess,
   shellWord,
   startGuest,
 } from './kernel-peer/kernel-peer.ts';
@@ -427,6 +428,42 @@ describeWith(['kernel-peer', 'perftest', 'pyverbs', 'tshark'], 'RoCE with rxe', 
       ].join('\n'),
     );
     expect(outcomesOf(output)).toEqual(kernelOutcomes('roce'));
+  });
+
+  it('raises the events of rxe when a link goes down and comes up', async () => {
+    // Linux removes the interface's IPv6 addresses with the link, and so their GIDs.
+    const [remove, restore] = [
+      'ip -6 addr del fd00::1/64 dev eth1',
+      `ip -6 addr add fd00::1/64 dev eth1 nodad
+       ip neigh replace 10.1.0.2 dev eth1 lladdr 02:00:00:00:00:02 nud permanent
+       ip -6 neigh replace fd00::2 dev eth1 lladdr 02:00:00:00:00:02 nud permanent`,
+    ];
+    await guest.succeed(remove);
+    onTestFinished(async () => {
+      await guest.succeed(restore);
+    });
+    const watch = (side: Side): GuestProcess => {
+      const { place, command } = endOf(side, `ibv_asyncwatch -d ${SIDES[side].device}`);
+      return place.run(command);
+    };
+    const change: Record<Side, (to: string) => Promise<unknown>> = {
+      theirs: (to) => guest.succeed(`ip link set eth1 ${to}`),
+      ours: (to) => runCommand(['rail', to, SIDES.ours.device, '--socket', folder.file('s')]),
+    };
+    const events: Partial<Record<Side, string[]>> = {};
+    for (const side of BOTH) {
+      const watching = watch(side);
+      await watching.waitFor(/async event FD/);
+      await change[side]('down');
+      await watching.waitFor(/PORT_ERR/);
+      await change[side]('up');
+      await watching.waitFor(/PORT_ACTIVE/);
+      watching.kill();
+      await watching.exit;
+      events[side] = watching.output.match(/event_type.*/g) ?? [];
+    }
+    expect(events.ours).toEqual(events.theirs);
+    expect(events.theirs).toHaveLength(2);
   });
 
   // The addresses of the document are those of any network; only the typed commands count.
