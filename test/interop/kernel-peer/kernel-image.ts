@@ -77,6 +77,9 @@ const SCTP_MODULES = [
 /** Further modules of a guest with iSER: disks of an iSCSI target. */
 const ISER_MODULES = ['sd_mod', 'ib_iser'] as const;
 
+/** Further modules of a guest with NVMe over RDMA. */
+const NVME_MODULES = ['nvme_rdma'] as const;
+
 const SIW_SOURCES = 'drivers/infiniband/sw/siw';
 
 /** Directory of the harness's guest programs. */
@@ -267,6 +270,7 @@ async function packInitrd(
   await addModules('modules', [...GUEST_MODULES, 'siw']);
   await addModules('iser-modules', ISER_MODULES);
   await addModules('nfs-modules', NFS_MODULES);
+  await addModules('nvme-modules', NVME_MODULES);
   await addModules('rxe-modules', RXE_MODULES);
   await addModules('sctp-modules', SCTP_MODULES);
   const pack = 'set -o pipefail; cd "$1" && find . | sort | cpio -o -H newc --quiet >"$2"';

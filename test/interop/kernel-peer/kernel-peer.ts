@@ -46,6 +46,8 @@ interface GuestOptions {
   readonly iser?: boolean;
   /** Load the kernel's NFS client and server, and RPC-over-RDMA, too. */
   readonly nfs?: boolean;
+  /** Load the kernel's host of NVMe over RDMA, too. */
+  readonly nvme?: boolean;
   /** Load the kernel's RoCE driver, rxe, too; `guest/rxe` makes its devices. */
   readonly rxe?: boolean;
   /** Load the kernel's SCTP, too. */
@@ -249,7 +251,7 @@ export class Guest implements AsyncDisposable {
       DIRECTORY: process.cwd(),
       SHARE: options.share ?? '',
       PROGRAM_SECONDS: `${programSeconds()}`,
-      MODULE_SETS: (['iser', 'nfs', 'rxe', 'sctp'] as const)
+      MODULE_SETS: (['iser', 'nfs', 'nvme', 'rxe', 'sctp'] as const)
         .filter((name) => options[name] === true)
         .join(' '),
       SIW_PARAMETERS: moduleParameters(options.siw ?? {}).join(' '),
