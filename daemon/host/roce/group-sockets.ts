@@ -37,6 +37,8 @@ export class GroupSockets {
   readonly #network: UdpNetwork;
   readonly #user: GroupUser;
   readonly #memberships = new Map<PacketPort, Map<string, Membership>>();
+  /** Those whose socket could not be opened. */
+  readonly #missing = new Set<Membership>();
 
   constructor(network: UdpNetwork, user: GroupUser) {
     this.#network = network;
@@ -57,9 +59,11 @@ export class GroupSockets {
   leave(port: PacketPort, gid: Uint8Array): void {
     const ofPort = this.#memberships.get(port);
     const key = gid.join('.');
-    const socket = ofPort?.get(key)?.socket;
+    const membership = ofPort?.get(key);
+    if (membership === undefined) return;
     ofPort?.delete(key);
-    socket?.udp.close();
+    if (membership.socket === undefined) this.#missing.delete(membership);
+    else membership.socket.udp.close();
   }
 
   /** Updates the memberships after addresses of ports changed. */
@@ -69,7 +73,18 @@ export class GroupSockets {
     }
   }
 
+  /** True while a socket could not be opened. */
+  get incomplete(): boolean {
+    return this.#missing.size > 0;
+  }
+
+  /** Tries to open these sockets again. */
+  reopen(): void {
+    for (const membership of [...this.#missing]) this.#follow(membership);
+  }
+
   close(): void {
+    this.#missing.clear();
     for (const ofPort of this.#memberships.values()) {
       for (const { socket } of ofPort.values()) socket?.udp.close();
     }
@@ -81,6 +96,7 @@ export class GroupSockets {
       this.#refresh(membership);
     } catch (error) {
       if (!(error instanceof VerbsError)) throw error;
+      this.#missing.add(membership);
       this.#user.note(membership.gid.join('.'), error.message);
     }
   }
@@ -96,6 +112,7 @@ export class GroupSockets {
     before?.udp.close();
     membership.socket = undefined;
     membership.addresses = addresses;
+    this.#missing.delete(membership);
     if (own.length === 0) return;
     const group = gidAddress(gid);
     try {
@@ -108,6 +125,7 @@ export class GroupSockets {
       if (!(error instanceof SystemCallError)) throw error;
       const text = failureText(error, group, port.name);
       if (error.code === 'EMFILE') throw new VerbsError('EMFILE', text);
+      this.#missing.add(membership);
       this.#user.note(gid.join('.'), text);
     }
   }

@@ -54,6 +54,11 @@ const SHARED_READS_MAX = 16;
 /** The longest pause before retrying datagrams for which the kernel had no room. */
 const RETRY_MICROS: Micros = 1000;
 const EAGAIN = -11;
+/**
+ * How often sockets that could not be opened are tried again: as often as the host lists its addresses, one of
+ * which may have gone and come back in between.
+ */
+const REOPEN_MICROS: Micros = 1_000_000;
 /** XOR mask that corrupts an ICRC. */
 const WRONG = 0xffff_ffff;
 
@@ -104,6 +109,13 @@ export class UdpLink {
   /** The same as a list, for checks per packet. */
   #own: readonly LinkSocket[] = [];
   readonly #groups: GroupSockets;
+  /** Ports that want to receive on an address whose socket could not be opened, by the text of the GID. */
+  readonly #missing = new Map<
+    string,
+    { readonly gid: Uint8Array; readonly ports: Set<PacketPort> }
+  >();
+  /** When to try again. */
+  #reopenAt: Micros = 0;
   /** Failures that were logged, by GID. */
   readonly #failures = new Map<string, string>();
   readonly #out = new OutgoingBatch(SLOTS, SLOT_BYTES);
@@ -153,7 +165,10 @@ export class UdpLink {
     return mtu;
   }
 
-  /** Receives on this address of the port from now on. Logs a failure. */
+  /**
+   * Receives on this address of the port from now on. Logs a failure, and tries again until the port loses the
+   * address.
+   */
   listen(port: PacketPort, gid: Uint8Array): void {
     if (!isRoutable(gid)) return;
     const key = gid.join('.');
@@ -163,7 +178,26 @@ export class UdpLink {
     } catch (error) {
       if (!(error instanceof VerbsError)) throw error;
       this.#noteOnce('info', key, error.message);
+      const missing = this.#missing.get(key) ?? { gid, ports: new Set() };
+      this.#missing.set(key, missing);
+      missing.ports.add(port);
     }
+  }
+
+  #reopen(now: Micros): void {
+    this.#reopenAt = now + REOPEN_MICROS;
+    for (const [key, { gid, ports }] of this.#missing) {
+      for (const port of ports) if (!port.has(gid)) ports.delete(port);
+      const [first, ...others] = ports;
+      if (first !== undefined) this.listen(first, gid);
+      if (first !== undefined && !this.#sockets.has(key)) continue;
+      this.#missing.delete(key);
+      for (const port of others) this.listen(port, gid);
+      if (first !== undefined) {
+        this.#user.note('info', `UDP port ${ROCE_PORT} of ${gidAddress(gid)} is open now`);
+      }
+    }
+    this.#groups.reopen();
   }
 
   /** The path of packets with this vector; undefined if they cannot leave. */
@@ -203,6 +237,7 @@ export class UdpLink {
   close(): void {
     for (const { udp } of this.#sockets.values()) udp.close();
     this.#sockets.clear();
+    this.#missing.clear();
     this.#groups.close();
     this.#clear();
   }
@@ -249,7 +284,8 @@ export class UdpLink {
 
   /** When `handleDeadline` is due; undefined if never. */
   get deadline(): Micros | undefined {
-    return this.#retryAt;
+    if (this.#missing.size === 0 && !this.#groups.incomplete) return this.#retryAt;
+    return Math.min(this.#reopenAt, this.#retryAt ?? this.#reopenAt);
   }
 
   /** Sends a full batch. False while the kernel has no room for another one. */
@@ -311,8 +347,9 @@ export class UdpLink {
     this.#send(now);
   }
 
-  /** Retries the rest of the batch. True if senders may continue. */
+  /** Retries sockets, and the rest of the batch. True if senders may continue. */
   handleDeadline(now: Micros): boolean {
+    if (now >= this.#reopenAt) this.#reopen(now);
     if (this.#retryAt === undefined || now < this.#retryAt) return false;
     this.#retryAt = undefined;
     this.#send(now);

@@ -251,6 +251,41 @@ describe('the UDP link', () => {
     expect(link.path(port, OWN, VECTOR)).toBeDefined();
   });
 
+  it('opens a port that was in use once it is free, without another call', async () => {
+    const other = createSocket('udp4');
+    other.bind(PORT, OWN_ADDRESS);
+    await once(other, 'listening');
+    link.listen(port, OWN);
+    link.handleDeadline(0);
+    expect(link.deadline).toBe(1_000_000);
+    link.handleDeadline(999_999);
+    link.handleDeadline(1_000_000);
+    expect(link.deadline).toBe(2_000_000);
+    expect(notes).toEqual([expect.stringContaining('info: UDP port 4791')]);
+    other.close();
+    await once(other, 'close');
+    link.handleDeadline(2_000_000);
+    expect(link.deadline).toBeUndefined();
+    expect(notes.slice(1)).toEqual([`info: UDP port 4791 of ${OWN_ADDRESS} is open now`]);
+    peer.send(datagramOf(packetOf(20), 0), PORT, OWN_ADDRESS);
+    await until('the datagram', () => arrivals.length === 1);
+  });
+
+  it('gives up a port in use when the address goes', async () => {
+    const other = createSocket('udp4');
+    other.bind(PORT, OWN_ADDRESS);
+    await once(other, 'listening');
+    const gids = [OWN];
+    const moving = { ...port, has: (gid: Uint8Array) => gids.includes(gid) };
+    link.listen(moving, OWN);
+    expect(link.deadline).toBe(0);
+    gids.length = 0;
+    link.handleDeadline(0);
+    expect(link.deadline).toBeUndefined();
+    other.close();
+    await once(other, 'close');
+  });
+
   it('has no route from a link-local GID or a foreign address', () => {
     const local = new Uint8Array(16);
     local.set([0xfe, 0x80]);
