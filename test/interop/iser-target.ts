@@ -2,13 +2,13 @@
 import { spawnSync } from 'node:child_process';
 import { readFileSync, rmSync } from 'node:fs';
 import { type CommandFolder, RunningCommand } from '../support/cli-process.ts';
-import { until } from '../support/patience.ts';
+import { freePort } from '../support/free-port.ts';
+import { patience, until } from '../support/patience.ts';
 
-/** Its iSER port, which no option of tgtd changes; its iSCSI port must be another one. */
+/** tgtd's port of iSER: 1.0.85 takes no other for `--iser port`. Its port of iSCSI must differ. */
 export const ISER_PORT = 3260;
-const ISCSI = 'portal=127.0.0.1:3261';
-/** tgtd's control socket has this number in its name. */
-const CONTROL = String(process.pid);
+/** tgtd's control socket has this number in its name; tgtd keeps it in 16 bits. */
+const CONTROL = String(process.pid % 32_768);
 
 interface TargetOptions {
   readonly folder: CommandFolder;
@@ -34,15 +34,25 @@ export class IserTarget {
 
   /** Only root can start tgtd. Throws if the target cannot be made. */
   static async start(options: TargetOptions): Promise<IserTarget> {
-    const { folder, socket, name, disk, initiators, within = [] } = options;
+    const { folder, socket, within = [] } = options;
     const pidFile = folder.file('tgtd.pid');
-    const daemon = `echo $$ >${pidFile}; exec tgtd -f -C ${CONTROL} --iscsi ${ISCSI}`;
+    const iscsi = `portal=127.0.0.1:${await freePort()}`;
+    const daemon = `echo $$ >${pidFile}; exec tgtd -f -C ${CONTROL} --iscsi ${iscsi}`;
     const words = ['run', '--socket', socket, '--', 'sh', '-c', daemon];
-    const target = new IserTarget(new RunningCommand(words, {}, within), pidFile);
-    await until('the target', async () => {
-      const made = administer('--mode=target', '--op=new', '--tid=1', `--targetname=${name}`);
-      return made ? true : undefined;
-    });
+    const running = new RunningCommand(words, {}, within);
+    const target = new IserTarget(running, pidFile);
+    try {
+      await target.#setUp(options);
+    } catch (error) {
+      await target.kill();
+      throw new Error(`no target: ${running.stderr}`, { cause: error });
+    }
+    return target;
+  }
+
+  async #setUp({ name, disk, initiators }: TargetOptions): Promise<void> {
+    const target = ['--mode=target', '--op=new', '--tid=1', `--targetname=${name}`];
+    await until('tgtd', () => administer(...target) === '');
     const bind = ['--mode=target', '--op=bind', '--tid=1'];
     // Both an address and a name must match.
     const steps = [
@@ -50,20 +60,28 @@ export class IserTarget {
       [...bind, '--initiator-address=ALL'],
       ...initiators.map((initiator) => [...bind, `--initiator-name=${initiator}`]),
     ];
-    const failed = steps.find((step) => !administer(...step));
-    if (failed === undefined) return target;
-    await target.kill();
-    throw new Error(`tgtadm ${failed.join(' ')} failed`);
+    for (const step of steps) {
+      const failure = administer(...step);
+      if (failure !== '') throw new Error(`tgtadm ${step.join(' ')}: ${failure}`);
+    }
   }
 
+  /** Ends it, if it still runs. */
   async kill(): Promise<void> {
-    process.kill(Number(readFileSync(this.#pidFile, 'utf8')), 'SIGKILL');
+    try {
+      process.kill(Number(readFileSync(this.#pidFile, 'utf8')), 'SIGKILL');
+    } catch {
+      this.#running.signal('SIGKILL');
+    }
     await this.#running.end();
     for (const end of ['', '.lock'])
       rmSync(`/var/run/tgtd/socket.${CONTROL}${end}`, { force: true });
   }
 }
 
-function administer(...words: readonly string[]): boolean {
-  return spawnSync('tgtadm', ['-C', CONTROL, '--lld', 'iser', ...words]).status === 0;
+/** Runs tgtadm. Returns why it failed; '' if it did not. */
+function administer(...words: readonly string[]): string {
+  const given = ['-C', CONTROL, '--lld', 'iser', ...words];
+  const { status, stderr } = spawnSync('tgtadm', given, { encoding: 'utf8', timeout: patience() });
+  return status === 0 ? '' : `status ${status}, ${stderr}`;
 }

@@ -15,7 +15,7 @@ const NEEDS_GUEST = /from '[./]*\/kernel-peer\/kernel-peer\.ts'/;
 /** Suites that boot a kernel as peer, as paths from the top of the checkout. */
 function guestFiles(): string[] {
   const folder = 'test/interop';
-  return readdirSync(folder)
+  return readdirSync(folder, { encoding: 'utf8', recursive: true })
     .filter((name) => name.endsWith('.test.ts'))
     .map((name) => join(folder, name))
     .filter((path) => NEEDS_GUEST.test(readFileSync(path, 'utf8')));

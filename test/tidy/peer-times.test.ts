@@ -44,6 +44,7 @@ const OWN: Readonly<Record<string, string>> = {
   'daemon/host/host-faults.ts: MICROS_PER_MS': 'a unit',
   'daemon/host/links/system.ts: FOREVER_MS': 'a timer that never fires',
   'daemon/host/errored-queue-pairs.ts: INTERVAL_MICROS': 'of looks at own queue pairs',
+  'daemon/host/roce/udp-link.ts: REOPEN_MICROS': 'of attempts to open own sockets',
   'daemon/host/errored-queue-pairs.ts: IDLE_INTERVAL_MICROS': 'of looks at own queue pairs',
   'daemon/host/roce/address-watch.ts: INTERVAL_MICROS': 'of looks at own addresses',
   'daemon/host/roce/packet-faults.ts: REORDER_MICROS': 'of an injected fault',

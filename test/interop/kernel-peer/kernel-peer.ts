@@ -42,13 +42,13 @@ interface GuestOptions {
   readonly share?: string;
   /** The guest's memory, in MiB (1536). */
   readonly memoryMiB?: number;
-  /** Load the kernel's iSCSI initiator over RDMA, too. */
+  /** Load the kernel's iSER initiator, too. */
   readonly iser?: boolean;
   /** Load the kernel's NFS client and server, and RPC-over-RDMA, too. */
   readonly nfs?: boolean;
-  /** Load the kernel's host of NVMe over RDMA, too. */
+  /** Load the kernel's NVMe/RDMA host, too. */
   readonly nvme?: boolean;
-  /** Load the kernel's RoCE driver, rxe, too; `guest/rxe` makes its devices. */
+  /** Load the kernel's RoCE driver, rxe, too; `guest/rxe-peer` makes its device. */
   readonly rxe?: boolean;
   /** Load the kernel's SCTP, too. */
   readonly sctp?: boolean;

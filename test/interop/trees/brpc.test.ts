@@ -1,4 +1,4 @@
-/** brpc's measuring client and server: every request is echoed by RDMA. */
+/** brpc's measuring client and server: every request is echoed over RDMA. */
 import { afterEach, expect, it } from 'vitest';
 import { CommandFolder, type RunningCommand, runCommand } from '#test/support/cli-process';
 import { freePort } from '#test/support/free-port';

@@ -1,31 +1,53 @@
 /** SPDK's target of NVMe over Fabrics, with one disk, and the huge pages that SPDK's programs need. */
 import { spawnSync } from 'node:child_process';
-import { mkdtempSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
+import { closeSync, mkdtempSync, openSync, readFileSync, rmdirSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { tryLock } from '#native-bridge/libc/file-lock';
 import { RunningCommand } from '#test/support/cli-process';
-import { until } from '#test/support/patience';
+import { patience, TEST_MS, until } from '#test/support/patience';
 import { treePath } from './tree.ts';
 
 /** Files of the tree that these classes use. */
 export const TARGET_FILES = ['build/bin/nvmf_tgt', 'scripts/rpc.py', 'build/lib'] as const;
 export const NVME_PORT = 4420;
 export const NVME_NAME = 'nqn.2016-06.io.spdk:disk';
+/** Of every program of SPDK. */
+export const SPDK_ENVIRONMENT = { LD_LIBRARY_PATH: treePath('spdk', 'build/lib') } as const;
 const DISK_MIB = 32;
 const RESERVED = '/proc/sys/vm/nr_hugepages';
-/** For a target and one more program, of 2 MiB each. */
+/** Pages of 2 MiB: enough for a target and one more program. */
 const HUGE_PAGES = 512;
 const PROGRAM_MIB = 384;
 
-/** Reserved until `release`. Only root can. */
+/** Reserved until `release`. Only root can, and one process at a time. */
 export class HugePages {
-  readonly #directory = mkdtempSync(join(tmpdir(), 'iwarpd-huge-'));
-  readonly #before = readFileSync(RESERVED, 'utf8');
+  readonly #directory: string;
+  readonly #before: string;
+  readonly #lock: number;
 
-  constructor() {
-    if (Number(this.#before) < HUGE_PAGES) writeFileSync(RESERVED, String(HUGE_PAGES));
-    const { status } = spawnSync('mount', ['-t', 'hugetlbfs', 'none', this.#directory]);
-    if (status !== 0) throw new Error('cannot mount hugetlbfs');
+  private constructor(directory: string, before: string, lock: number) {
+    this.#directory = directory;
+    this.#before = before;
+    this.#lock = lock;
+  }
+
+  static async reserve(): Promise<HugePages> {
+    const lock = openSync(join(tmpdir(), 'iwarpd-huge.lock'), 'w');
+    await until('the huge pages of another suite', () => tryLock(lock), TEST_MS);
+    const before = readFileSync(RESERVED, 'utf8').trim();
+    const pages = new HugePages(mkdtempSync(join(tmpdir(), 'iwarpd-huge-')), before, lock);
+    try {
+      if (Number(before) < HUGE_PAGES) writeFileSync(RESERVED, String(HUGE_PAGES));
+      const got = Number(readFileSync(RESERVED, 'utf8'));
+      if (got < HUGE_PAGES) throw new Error(`${got} huge pages, not ${HUGE_PAGES}`);
+      const { status } = spawnSync('mount', ['-t', 'hugetlbfs', 'none', pages.#directory]);
+      if (status !== 0) throw new Error('cannot mount hugetlbfs');
+    } catch (error) {
+      pages.release();
+      throw error;
+    }
+    return pages;
   }
 
   /** Options of a program that uses them, on this processor, without PCI devices. */
@@ -36,9 +58,10 @@ export class HugePages {
 
   /** After the programs: pages of one that was killed stay until the file system is gone. */
   release(): void {
-    spawnSync('umount', [this.#directory]);
+    spawnSync('umount', ['--lazy', '--quiet', this.#directory]);
     rmdirSync(this.#directory);
     writeFileSync(RESERVED, this.#before);
+    closeSync(this.#lock);
   }
 }
 
@@ -52,7 +75,7 @@ export class SpdkTarget {
   }
 
   /**
-   * Starts one whose control socket is `control`, at addresses of devices of the daemon. `within`: words that run
+   * Starts a target that listens on these addresses. `control`: the path of its RPC socket. `within`: words that run
    * a command where the daemon is, if not here.
    */
   static async start(
@@ -64,8 +87,19 @@ export class SpdkTarget {
   ): Promise<SpdkTarget> {
     const program = [treePath('spdk', 'build/bin/nvmf_tgt'), ...pages.words(0), '-r', control];
     const words = ['run', '--socket', daemonSocket, '--', ...program];
-    const target = new SpdkTarget(new RunningCommand(words, spdkLibraries(), within), control);
-    await until('the target', () => target.#administer('spdk_get_version') === '');
+    const running = new RunningCommand(words, SPDK_ENVIRONMENT, within);
+    const target = new SpdkTarget(running, control);
+    try {
+      await target.#setUp(addresses);
+    } catch (error) {
+      await target.stop();
+      throw new Error(`no target: ${running.stdout}${running.stderr}`, { cause: error });
+    }
+    return target;
+  }
+
+  async #setUp(addresses: readonly string[]): Promise<void> {
+    await until('the target', () => this.#administer('spdk_get_version') === '');
     const steps = [
       'nvmf_create_transport -t RDMA -u 8192',
       `bdev_malloc_create -b M0 ${DISK_MIB} 512`,
@@ -76,28 +110,21 @@ export class SpdkTarget {
       }),
     ];
     for (const step of steps) {
-      const failure = target.#administer(step);
-      if (failure === '') continue;
-      await target.kill();
-      throw new Error(`${step}: ${failure}`);
+      const failure = this.#administer(step);
+      if (failure !== '') throw new Error(`${step}: ${failure}`);
     }
-    return target;
   }
 
-  /** Makes a remote procedure call. Returns why it failed; '' if it did not. */
+  /** Makes an RPC. Returns why it failed; '' if it did not. */
   #administer(call: string): string {
     const script = [treePath('spdk', 'scripts/rpc.py'), '-s', this.#control, ...call.split(' ')];
-    const { status, stdout, stderr } = spawnSync('python3', script, { encoding: 'utf8' });
+    const options = { encoding: 'utf8', timeout: patience() } as const;
+    const { status, stdout, stderr } = spawnSync('python3', script, options);
     return status === 0 ? '' : `status ${status}, ${stdout}${stderr}`;
   }
 
-  async kill(): Promise<void> {
+  async stop(): Promise<void> {
     this.#running.signal('SIGTERM');
     await this.#running.end();
   }
-}
-
-/** The environment of SPDK's programs. */
-export function spdkLibraries(): Readonly<Record<string, string>> {
-  return { LD_LIBRARY_PATH: treePath('spdk', 'build/lib') };
 }

@@ -8,7 +8,7 @@ import { describe } from 'vitest';
 
 const TREES = process.env['IWARPD_TREES'] ?? '';
 
-/** The folder of a tree. */
+/** A path in a tree. */
 export function treePath(tree: string, ...path: readonly string[]): string {
   return join(TREES, tree, ...path);
 }
