@@ -14,7 +14,7 @@ export const SHARE_MS = 4;
  * A share is renewed this many milliseconds after its first use, even within a turn: a user who used
  * less than half of that time delayed no other.
  */
-const SHARE_PERIOD_MS = 8;
+export const SHARE_PERIOD_MS = 8;
 
 /** The time that work takes, and turns. */
 export interface TurnClock {

@@ -3,7 +3,12 @@
  * virtual time, of which a turn has a limited share for them.
  */
 import { Role } from '#contract/protocol/ipc-frames';
-import { CommandShare, SHARE_MS, type TurnClock } from '#daemon/clients/command-pace';
+import {
+  CommandShare,
+  SHARE_MS,
+  SHARE_PERIOD_MS,
+  type TurnClock,
+} from '#daemon/clients/command-pace';
 import { commands, le, plain, RSP } from '#test/support/kernel-commands';
 import type { VirtualTime } from '#test/support/virtual-time';
 import { must } from '../rules.ts';
@@ -42,6 +47,11 @@ class WorkClock implements TurnClock {
   beginTurn(): void {
     this.#turnMs = 0;
     this.#lastMs = 0;
+  }
+
+  /** Nothing has happened for `ms`. */
+  pass(ms: number): void {
+    this.#now += ms;
   }
 
   /** A request has taken `ms`. */
@@ -106,8 +116,11 @@ export class Pipelines {
 
   #start(host: PacketHost): Pipeline {
     const { prng, time } = this.#world;
-    const clock = this.#clocks.get(host) ?? new WorkClock(time);
+    const known = this.#clocks.get(host);
+    const clock = known ?? new WorkClock(time);
     this.#clocks.set(host, clock);
+    // A process is older than a share when it makes one: the new share's time does not begin at 0.
+    known?.pass(SHARE_PERIOD_MS);
     const credentials = processOf(UID, `pipelines of ${host.name}`);
     const share = new CommandShare(clock);
     const file = new KernelConnection(host, Role.uverbs, { credentials, share, deviceIndex: 0 });
