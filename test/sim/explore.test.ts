@@ -34,7 +34,7 @@ const DAILY_ROCE_SEEDS = 250;
  * Seeds that found a bug: the first in the responder, the last in the simulation, the others in the
  * connection manager.
  */
-const ONCE_FAILED_ROCE = [20_421, 31_846, 43_839, 112_270, 406_084, 753_300];
+const ONCE_FAILED_ROCE = [20_421, 31_846, 43_839, 112_270, 406_084, 753_300, 767_763];
 
 async function explore(
   first: number,

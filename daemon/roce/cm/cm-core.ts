@@ -5,6 +5,7 @@ import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
 import { isVerbsError, VerbsError } from '#contract/verbs/errors';
 import {
+  CmAnswered,
   type CmFields,
   type CmMessageName,
   RejectReason,
@@ -187,6 +188,16 @@ export class CmCore {
     return mad;
   }
 
+  /** Rejects the request of this connection when it arrives again, rather than report it twice. */
+  refuseRepeats({ path, remoteCommId, transaction }: CmConnection, now: Micros): void {
+    const mad = writeCmMessage('REJ', transaction, {
+      remoteCommId,
+      message: CmAnswered.req,
+      reason: RejectReason.consumerDefined,
+    });
+    this.answers.keep(path.dgid, { name: 'REQ', number: remoteCommId, transaction }, mad, now);
+  }
+
   /** Sends a message, then again every `micros` until it is answered: `retries` times, for at most `most`. */
   ask(
     connection: CmConnection,
@@ -282,7 +293,8 @@ export class CmCore {
         return;
       case 'rep-sent':
       case 'mra-rep-rcvd':
-        this.say(connection, 'REJ', { message: 1, reason: RejectReason.timeout });
+        this.say(connection, 'REJ', { message: CmAnswered.rep, reason: RejectReason.timeout });
+        this.refuseRepeats(connection, now);
         this.enterTimewait(connection, now);
         this.report({ type: 'unreachable', connection });
         return;

@@ -250,6 +250,8 @@ export class CommunicationManager {
       case 'rep-sent':
       case 'mra-rep-rcvd':
       case 'established': {
+        // The peer may have no reply, and ignore the DREQ.
+        if (connection.state !== 'established') core.refuseRepeats(connection, now);
         connection.transition('dreq-sent');
         core.halfOpen.delete(connection);
         connection.transaction = core.transaction();

@@ -411,14 +411,7 @@ export class MessageHandlers {
 
   /** The peer withdrew its request. A late copy from the network is ignored. */
   #withdraw(connection: CmConnection, now: Micros): void {
-    const { path, remoteCommId, transaction } = connection;
-    const mad = writeCmMessage('REJ', transaction, {
-      remoteCommId,
-      message: CmAnswered.req,
-      reason: RejectReason.consumerDefined,
-    });
-    const question = { name: 'REQ', number: remoteCommId, transaction } as const;
-    this.#core.answers.keep(path.dgid, question, mad, now);
+    this.#core.refuseRepeats(connection, now);
     this.#core.forget(connection);
   }
 

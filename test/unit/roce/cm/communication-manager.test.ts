@@ -282,6 +282,18 @@ describe('a lost message', () => {
     expect(pair.passive.events).toEqual([]);
   });
 
+  it('REP of a connection that its program has left is followed by a REJ of the request', () => {
+    const { request } = pair.requested();
+    pair.fate = (mad, _from, name) => (name === 'REP' || name === 'DREQ' ? [] : [mad]);
+    pair.passive.manager.accept(request, FACTS, 0);
+    pair.passive.manager.disconnect(request, 0);
+    pair.advance(10 * SECOND);
+    expect(pair.active.take('rejected').reason).toBe(28);
+    pair.advance(300 * SECOND);
+    expect(pair.passive.eventTypes).toEqual(['disconnected', 'timewait-exit']);
+    expect(pair.passive.manager.heldCounts()).toEqual({ ...NOTHING, ibListeners: 1 });
+  });
+
   it('makes a peer unreachable after 16 requests in 103 s, if all are lost', () => {
     pair.fate = () => [];
     pair.active.connect(pair.passive, 0);
