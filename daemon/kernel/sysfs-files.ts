@@ -12,6 +12,8 @@ import {
 import { dirname, join, relative } from 'node:path';
 import type { FileContent } from './pci-tree.ts';
 
+/** Programs only read them. */
+const READ_ONLY = 0o444;
 /** In a directory that programs do not list. */
 const NEW_FILE = '.new';
 
@@ -28,7 +30,8 @@ export function writeFiles(directory: string, files: ReadonlyMap<string, FileCon
     const file = join(directory, path);
     const same = written.get(content);
     if (same === undefined) {
-      writeFileSync(file, typeof content === 'string' ? `${content}\n` : content);
+      const bytes = typeof content === 'string' ? `${content}\n` : content;
+      writeFileSync(file, bytes, { mode: READ_ONLY });
       written.set(content, file);
     } else {
       linkSync(same, file);
@@ -65,6 +68,6 @@ export function linkMachine(directory: string): void {
 /** Replaces a file atomically: readers see the old content or the new one. */
 export function replaceFile(directory: string, path: string, content: string): void {
   const file = join(directory, NEW_FILE);
-  writeFileSync(file, `${content}\n`);
+  writeFileSync(file, `${content}\n`, { mode: READ_ONLY });
   renameSync(file, join(directory, path));
 }

@@ -74,12 +74,20 @@ static FILE *open_rsocket_setting(const char *path, const char *mode) {
   struct device_node node;                                                                         \
   int result = device_node_parse(path, &node) ? answer : NOT_OURS;                                 \
   if (result != NOT_OURS) return result < 0 ? failed(result) : result;
-#define OPEN_NODE ANSWER_NODE(device_node_open(&node, flags))
+/* The tree is the daemon's, and all programs see it; root could write to it. */
+#define IN_TREE (sysfs_redirect(directory, path, redirected) != path)
+#define OPEN_NODE                                                                                  \
+  ANSWER_NODE(device_node_open(&node, flags))                                                      \
+  if ((flags & (O_ACCMODE | O_CREAT | O_TRUNC)) != O_RDONLY && IN_TREE) return failed(-EACCES);
 #define STAT_NODE ANSWER_NODE(stat_node(&node, (struct stat *)status))
 #define STATX_NODE ANSWER_NODE(statx_node(&node, status))
 #define ACCESS_NODE ANSWER_NODE(access_node(&node, mode))
 #define READ_SETTING                                                                               \
-  if (path[1] == 'e') return open_rsocket_setting(path, mode);
+  if (path[1] == 'e') return open_rsocket_setting(path, mode);                                     \
+  if ((mode[0] != 'r' || strchr(mode, '+') != NULL) && IN_TREE) {                                  \
+    errno = EACCES;                                                                                \
+    return NULL;                                                                                   \
+  }
 #define ANSWER_DESCRIPTOR(stat_by_number, target)                                                  \
   dev_t number = descriptor_device(directory, path, flags);                                        \
   if (number != 0) {                                                                               \

@@ -21,7 +21,10 @@ graft() {
   for path in "/sys/.own/$1"/*; do
     if [ ! -d "$path" ] || [ -L "$path" ]; then continue; fi
     if [ -e "./$1/\${path##*/}" ]; then graft "$1/\${path##*/}"
-    else mount --bind "$path" "/sys/$1/\${path##*/}"; fi
+    else
+      mount --bind "$path" "/sys/$1/\${path##*/}"
+      mount -o remount,bind,ro "/sys/$1/\${path##*/}"
+    fi
   done
 }
 (

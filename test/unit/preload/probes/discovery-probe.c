@@ -214,6 +214,13 @@ static void sysfs(void) {
   CHECK_FAILS(ENOENT, access("/sys/class/infiniband/other", F_OK));
   CHECK(stat("/sys/class", &status) == 0);
   CHECK(access("/sys/class/infiniband_other", F_OK) == -1);
+  /* All programs see the tree, and root has every right. */
+  const char *type = "/sys/class/infiniband/iwarp0/node_type";
+  CHECK_FAILS(EACCES, open(type, O_WRONLY | O_CREAT | O_TRUNC, 0644));
+  CHECK_FAILS(EACCES, open(type, O_RDWR));
+  CHECK_FAILS(EACCES, open("/sys/class/infiniband/mine", O_WRONLY | O_CREAT, 0644));
+  CHECK(fopen(type, "w") == NULL && errno == EACCES);
+  CHECK(fopen(type, "r+") == NULL && errno == EACCES);
 }
 
 #define FUNCTION "/sys/devices/pci1000:01/1000:01:00.0"
