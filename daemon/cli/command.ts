@@ -20,7 +20,10 @@ function interrupt(by?: NodeJS.Signals): void {
 }
 
 async function main(): Promise<void> {
-  endOnClosedPipe();
+  // A command that cleans up does so first.
+  endOnClosedPipe(() => {
+    if (!interruption.signal.aborted) interrupt('SIGPIPE');
+  });
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, interrupt);
   // A command forked with a channel ends with the process at the other end.
   process.on('disconnect', () => interrupt());
@@ -42,6 +45,8 @@ async function main(): Promise<void> {
 }
 
 function statusOf(error: unknown): number {
+  const { reason } = interruption.signal;
+  if (reason instanceof Interruption && reason.by === 'SIGPIPE') return 0;
   if (interruption.signal.aborted && !(error instanceof WriteFailure)) return STATUS_INTERRUPTED;
   reportToStarter(failureText(error), process.env, STANDARD_OUTPUT);
   STANDARD_OUTPUT.note(`iwarpd: ${failureText(error)}`);

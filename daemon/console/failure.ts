@@ -28,7 +28,7 @@ export class WriteFailure extends CommandFailure {
 /** The reason with which the signal of a command fires. */
 export class Interruption extends Error {
   override readonly name = 'Interruption';
-  /** Undefined if the process at the other end of a channel has ended. */
+  /** SIGPIPE: the reader of the output is gone. Undefined if the process at the other end of a channel has ended. */
   readonly by: NodeJS.Signals | undefined;
 
   constructor(by?: NodeJS.Signals) {

@@ -93,14 +93,14 @@ function painted(color: Color, text: string): string {
 }
 
 /**
- * Ends the process silently when the reader of its output has closed it (`iwarpd status | head`),
- * as SIGPIPE does for other programs; Node ignores SIGPIPE.
+ * Calls `onClosed` when the reader of the output has closed it (`iwarpd status | head`), as SIGPIPE ends
+ * other programs; Node ignores SIGPIPE. By default, ends the process silently.
  */
-export function endOnClosedPipe(): void {
+export function endOnClosedPipe(onClosed: () => void = () => process.exit(0)): void {
   for (const stream of [process.stdout, process.stderr]) {
     stream.on('error', (error: NodeJS.ErrnoException) => {
-      if (error.code === 'EPIPE') process.exit(0);
-      throw error;
+      if (error.code !== 'EPIPE') throw error;
+      onClosed();
     });
   }
 }
