@@ -37,7 +37,7 @@ export function duration(maxMs: number): (text: string) => number {
     const ms = Math.round(Number(count) * (UNIT_MS[unit] ?? Number.NaN));
     if (ms >= 1 && ms <= maxMs) return ms;
     throw new InvalidArgumentError(
-      `must be a time with a unit, ms, s or m, of at most ${maxMs / 60_000}m: 7s`,
+      `must be a time of 1ms to ${maxMs / 60_000}m, with its unit: 7s, 200ms, 2m`,
     );
   };
 }

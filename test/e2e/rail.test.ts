@@ -309,8 +309,27 @@ describe('iwarpd rail', () => {
     expect(twice.stdout.match(/roce1 is down for 0.01 s/g)).toHaveLength(2);
   });
 
+  it('takes all up when the reader of its output is gone', async () => {
+    const file = join(rig.directory, 'line.txt');
+    writeFileSync(file, '0 down roce0\n0s down roce1 --silent\n500ms down roce0\n20m up roce1');
+    const playing = new RunningCommand(['rail', 'play', file, '--socket', rig.socketPath]);
+    await playing.until(/roce1 loses/);
+    playing.closeStdout();
+    expect(await playing.end()).toMatchObject({ status: 0, stderr: '' });
+    expect(await control.faults()).toEqual([]);
+  });
+
+  it('does not call a rail up that another fault holds down', async () => {
+    const { id } = await control.addFault({ kind: 'port-down', nth: 1 });
+    const up = await rail('up', 'roce1');
+    expect(up).toMatchObject({
+      status: 1,
+      stderr: `iwarpd: roce1 is still down by fault ${id}: remove it with \`iwarpd fault remove ${id}\`\n`,
+    });
+  });
+
   it.each([
-    ['down roce0', /line\.txt:1: 'down' must be a time with a unit/],
+    ['down roce0', /line\.txt:1: 'down' must be a time of 1ms to 60m/],
     ['1s drop roce0', /line\.txt:1: write TIME down DEVICE/],
     ['0 up roce0\n1s up roce0 --silent', /line\.txt:2: write TIME/],
     ['1s down roce0 --loud', /unknown option '--loud'/],
@@ -330,9 +349,9 @@ describe('iwarpd rail', () => {
     [['up', 'roce7'], /no device roce7.*; the daemon has roce0, roce1/],
     [
       ['down', 'roce0', '--for', '2h'],
-      /must be a time with a unit, ms, s or m, of at most 60m: 7s/,
+      /must be a time of 1ms to 60m, with its unit: 7s, 200ms, 2m/,
     ],
-    [['down', 'roce0', '--for', '0s'], /must be a time with a unit/],
+    [['down', 'roce0', '--for', '0s'], /must be a time of 1ms to 60m/],
     [['down'], /missing required argument 'DEVICE'/],
   ])('rejects %j', async (words, reason) => {
     const { status, stderr } = await rail(...words);

@@ -6,7 +6,7 @@ import { CommandFailure, failureText, fileFailureText } from '#daemon/console/fa
 import type { Output } from '#daemon/console/output';
 import { duration } from '../arguments.ts';
 import { findDevice } from '../device-name.ts';
-import { type RailDownArguments, runRailDown, runRailUp } from './rail.ts';
+import { endRailDown, type RailDownArguments, runRailDown, runRailUp } from './rail.ts';
 
 /** More than a person writes; a program that wants more calls `rail down`. */
 const STEPS_MAX = 10_000;
@@ -52,8 +52,7 @@ export async function runRailPlay(
       await until(start + roundMs, signal);
     }
   } finally {
-    const quiet = { ...output, line: () => {} };
-    for (const device of devices) await runRailUp(device, place, quiet);
+    for (const device of devices) await endRailDown(device, { socketPath: given.socket });
   }
 }
 
@@ -94,7 +93,7 @@ export function parseSteps(path: string, text: string): Step[] {
 }
 
 function parseStep([at = '', verb, device, ...options]: readonly string[]): Step {
-  const atMs = at === '0' ? 0 : timeOf(at);
+  const atMs = /^0(?:ms|s|m)?$/.test(at) ? 0 : timeOf(at);
   if (device === undefined || device.startsWith('-')) throw new CommandFailure(`write ${SYNTAX}`);
   if (verb === 'up' && options.length === 0) return { atMs, device, down: undefined };
   if (verb !== 'down') throw new CommandFailure(`write ${SYNTAX}`);

@@ -2,6 +2,7 @@
 import type { FaultSpec, FaultStatus } from '#contract/protocol/faults';
 import { type DeviceInfo, protocolText } from '#contract/verbs/attributes';
 import { isVerbsError } from '#contract/verbs/errors';
+import { CommandFailure } from '#daemon/console/failure';
 import { type Output, printJson } from '#daemon/console/output';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { findDevice } from '../device-name.ts';
@@ -58,7 +59,10 @@ export async function runRailDown(
   output.line(`${device} ${WAYS[kind]} ${until} (fault ${fault.id})`);
 }
 
-/** Takes a device up again. CommandFailure for an unknown device; VerbsError. */
+/**
+ * Takes a device up again. CommandFailure for an unknown device, and where another fault still holds it down;
+ * VerbsError.
+ */
 export async function runRailUp(
   device: string,
   given: RailArguments,
@@ -66,13 +70,25 @@ export async function runRailUp(
 ): Promise<void> {
   const place = { socketPath: given.socket };
   await findDevice(device, given.socket);
-  const removed = await removeAll(await faultsOf(device, place), place);
+  const removed = await endRailDown(device, place);
+  const other = (await queryDaemon('listFaults', {}, place)).find(({ spec }) => {
+    return spec.kind === 'port-down' && (spec.device ?? device) === device;
+  });
+  if (other !== undefined) {
+    const by = `fault ${other.id}: remove it with \`iwarpd fault remove ${other.id}\``;
+    throw new CommandFailure(`${device} is still down by ${by}`);
+  }
   if (given.json === true) return printJson(output, { removed });
   output.line(`${device} is up${removed.length === 0 ? '; it was not down' : ''}`);
 }
 
 function silentWay(device: DeviceInfo): 'drop' | 'stall' {
   return protocolText(device) === undefined ? 'stall' : 'drop';
+}
+
+/** Ends what `rail down` did to the device. Returns the faults that it was. */
+export async function endRailDown(device: string, place: Place): Promise<FaultStatus[]> {
+  return await removeAll(await faultsOf(device, place), place);
 }
 
 /** The faults by which `rail down` took the device down. */
