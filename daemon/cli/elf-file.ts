@@ -1,5 +1,5 @@
 /** A program or library file in ELF: its loader, its libraries, its symbols. */
-import { closeSync, openSync, readSync } from 'node:fs';
+import { closeSync, fstatSync, openSync, readSync } from 'node:fs';
 
 const HEADER_BYTES = 64;
 const CLASS_64 = 2;
@@ -67,6 +67,15 @@ export class ElfFile {
   /** True if a loader can load it: neither static nor without a dynamic section. */
   get isDynamic(): boolean {
     return this.#all().some(({ type }) => type === SEGMENT_DYNAMIC);
+  }
+
+  /** True if the file has all of its segments; true for one of 32 bits, of which nothing is known. */
+  get isWhole(): boolean {
+    if (this.machine === undefined) return true;
+    const { size } = fstatSync(this.#file);
+    const all = this.#all();
+    const count = Math.min(this.#header.readUInt16LE(56), SEGMENTS_MAX);
+    return all.length === count && all.every(({ at, bytes }) => at + bytes <= size);
   }
 
   /** The libraries that it lists (DT_NEEDED), in order. */

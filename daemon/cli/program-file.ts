@@ -116,6 +116,7 @@ function loaderObstacle(file: number): string | undefined {
   if (elf.machine !== ELF_MACHINES[process.arch]) {
     return 'has another architecture than the preload library';
   }
+  if (!elf.isWhole) return 'is damaged: the file ends before its segments do';
   const { loader } = elf;
   if (loader === undefined) return 'is statically linked, so no library can be preloaded';
   if (isForeign(loader)) {

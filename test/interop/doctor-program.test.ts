@@ -1,6 +1,6 @@
 /** `iwarpd doctor PROGRAM` on real programs; the judge of the libraries that it finds is ldd. */
 import { spawnSync } from 'node:child_process';
-import { readFileSync, realpathSync, rmSync, writeFileSync } from 'node:fs';
+import { readFileSync, realpathSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { linkedLibraries } from '#daemon/cli/doctor/linked-libraries';
@@ -92,6 +92,14 @@ describeWith(['perftest', 'rdma-programs'], 'doctor of a program', () => {
     expect(states['preload']).toBe('broken');
     expect(texts['preload']).toContain('statically linked');
     expect(texts['system calls']).toContain('a Go program');
+  });
+
+  it('fails for a program that is cut off', async () => {
+    const path = compile('whole', MAIN);
+    truncateSync(path, 3000);
+    const { status, texts } = await doctor(path);
+    expect(status).toBe(1);
+    expect(texts['preload']).toContain('is damaged: the file ends before its segments do');
   });
 
   it('finds libraries by the folder of the program, and those that are loaded on demand', async () => {

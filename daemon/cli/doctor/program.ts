@@ -97,7 +97,9 @@ function judgePreload({ obstacle, files }: ExaminedProgram): Finding | undefined
     ? 'run a copy without the set-user-ID bit'
     : obstacle.includes('capabilities')
       ? 'run a copy without file capabilities, or run it as root'
-      : 'build it for this machine, linked dynamically to glibc';
+      : obstacle.includes('damaged')
+        ? 'install or build it again'
+        : 'build it for this machine, linked dynamically to glibc; `run --mount-sysfs` shows it the devices in /sys, but gives it no verbs';
   return broken(`it ${obstacle}: it sees no emulated device`, fix);
 }
 
