@@ -1,5 +1,5 @@
 /** Configuration of a device: name, addresses, limits and wire options. */
-import { canonicalAddress, isWildcard } from '#base/address';
+import { addressFamily, canonicalAddress, isWildcard } from '#base/address';
 import type { Loopback } from '#contract/protocol/ipc-admin';
 import { type DeviceTransport, lowerLayerText } from '#contract/verbs/attributes';
 import { invalid } from '#contract/verbs/errors';
@@ -74,6 +74,8 @@ export const WIRE_DEFAULTS: WireDefaults = {
 
 /** Devices of one host. The limit keeps names small identifiers, and is more than any test needs. */
 export const DEVICES_MAX = 256;
+/** Unmodified programs find no more: Linux has numbers of device nodes for this many. */
+export const SHOWN_DEVICES_MAX = 64;
 
 /**
  * The configurations with canonical addresses. Throws `VerbsError` EINVAL for a bad or duplicate
@@ -214,12 +216,20 @@ function notAnAddress(name: string, text: string): string {
   return `device ${name}: '${text}' is not an IP address`;
 }
 
+/** Multicast, IPv4's experimental addresses and its broadcast. */
+function isMulticast(address: string): boolean {
+  return addressFamily(address) === 4 ? Number.parseInt(address, 10) >= 224 : /^ff/.test(address);
+}
+
 function deviceAddress(name: string, text: string): string {
   const address = canonicalAddress(text.trim());
   if (address === undefined) throw invalid(notAnAddress(name, text));
   if (isWildcard(address)) {
     const advice = 'name the device without addresses to serve all of them';
     throw invalid(`device ${name}: '${text}' is a wildcard; ${advice}`);
+  }
+  if (isMulticast(address)) {
+    throw invalid(`device ${name}: '${text}' is no address of one host; name a unicast address`);
   }
   return address;
 }

@@ -10,6 +10,7 @@ import { TapHub } from '../capture/tap-hub.ts';
 import { WorkHub } from '../capture/work-hub.ts';
 import { DeviceDirectory } from '../clients/objects/device-directory.ts';
 import { ControlError } from '../control/operation.ts';
+import { SHOWN_DEVICES_MAX } from '../host/device-config.ts';
 import { loadCarriers } from '../host/device-kinds.ts';
 import { hostSystem, isolatedSystem } from '../host/links/system.ts';
 import { RnicHost } from '../host/rnic-host.ts';
@@ -138,6 +139,13 @@ export class Daemon {
     assertFreePlaces(config.devices);
     await assertLocalAddresses(config);
     const health = new HealthWatch(config, notes.note, parts.logLinesDropped ?? (() => 0));
+    const count = config.devices.length;
+    if (count > SHOWN_DEVICES_MAX) {
+      log.warn(
+        {},
+        `unmodified programs find only the first ${SHOWN_DEVICES_MAX} of ${count} devices`,
+      );
+    }
     const { onLoaded, findings } = parts;
     try {
       return await Daemon.#startWatched(config, { log, notes, health, onLoaded, findings });

@@ -1,5 +1,6 @@
 /** A host's devices as kernel devices: indices, character devices, GUIDs. */
 import type { DeviceTransport, PortAttributes } from '#contract/verbs/attributes';
+import { SHOWN_DEVICES_MAX } from '#daemon/host/device-config';
 import {
   type DeviceAddresses,
   hostAddresses,
@@ -21,8 +22,6 @@ export interface DeviceNumber {
 /** Linux's device numbers of `uverbs0` and up start here. */
 const UVERBS_MAJOR = 231;
 const UVERBS_MINOR_FIRST = 192;
-/** Linux has such numbers for this many devices; the preload library opens no others. */
-const UVERBS_COUNT = 64;
 
 /** `/dev/infiniband/rdma_cm`: a misc device, whose minor number the kernel chooses at boot. */
 export const RDMA_CM_NUMBER: DeviceNumber = { major: 10, minor: 58 };
@@ -61,7 +60,7 @@ export interface KernelDevice extends DeviceAddresses {
 
 /** The devices of a host, in its order; those beyond the number range are omitted. */
 export function kernelDevices(host: Pick<RnicHost, 'devices'>): KernelDevice[] {
-  return host.devices.slice(0, UVERBS_COUNT).map((device, index) => ({
+  return host.devices.slice(0, SHOWN_DEVICES_MAX).map((device, index) => ({
     index,
     name: device.info.name,
     transport: device.transport,

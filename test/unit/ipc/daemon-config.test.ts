@@ -54,6 +54,15 @@ describe('options of a daemon', () => {
     expect(() => tiers({}, 'agent,magic')).toThrow("unknown memory tier 'magic'");
   });
 
+  it.each(['224.0.0.1', '255.255.255.255', 'ff02::1'])(
+    '%s is no address of a device',
+    (address) => {
+      expect(() =>
+        parseDaemonConfig({ devices: [{ name: 'a', addresses: [address] }] }, {}),
+      ).toThrow(`device a: '${address}' is no address of one host`);
+    },
+  );
+
   it('some quotas or limits leave the others at their defaults', () => {
     const { quotas, devices } = parseDaemonConfig({
       quotas: { objects: { qp: 3 }, queueEntries: 5 },

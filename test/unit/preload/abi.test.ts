@@ -400,9 +400,11 @@ describe('memory that the preload library and the daemon share', () => {
   it('is reached by the same device numbers', () => {
     const nodes = inC('device-node.c');
     const path = 'daemon/kernel/nldev/devices.ts';
-    for (const name of ['UVERBS_MAJOR', 'UVERBS_MINOR_FIRST', 'UVERBS_COUNT']) {
+    for (const name of ['UVERBS_MAJOR', 'UVERBS_MINOR_FIRST']) {
       expect(nodes.constant(name), name).toBe(inDaemon(path, name));
     }
+    const shown = inDaemon('daemon/host/device-config.ts', 'SHOWN_DEVICES_MAX');
+    expect(nodes.constant('UVERBS_COUNT')).toBe(shown);
     const [major, minor] = [nodes.constant('CM_MAJOR'), nodes.constant('CM_MINOR')];
     expect({ major, minor }).toEqual(RDMA_CM_NUMBER);
   });
