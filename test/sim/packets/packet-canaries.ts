@@ -390,8 +390,8 @@ const BUGS: readonly PacketCanary[] = [
     edits: [
       {
         file: 'daemon/host/roce/group-sockets.js',
-        find: 'ofPort?.delete(key);\n        socket?.udp.close();',
-        replace: 'ofPort?.delete(key);',
+        find: 'else\n            membership.socket.udp.close();',
+        replace: '',
       },
     ],
   },
