@@ -81,9 +81,26 @@ static bool tree_has(char target[static REDIRECTED_MAX], const char *rest) {
   return path_in_tree(target, rest) && syscall(SYS_faccessat, AT_FDCWD, target, F_OK) == 0;
 }
 
-const char *sysfs_redirect(int directory, const char *path,
+/* The path without repeated slashes and "/./", which programs make when they join paths. */
+static const char *without_repeats(const char *path, char buffer[static REDIRECTED_MAX]) {
+  if (strstr(path, "//") == NULL && strstr(path, "/./") == NULL) return path;
+  size_t length = 0;
+  for (const char *next = path; *next != '\0'; next++) {
+    if (length == REDIRECTED_MAX - 1) return path;
+    bool after_slash = length > 0 && buffer[length - 1] == '/';
+    if (after_slash && *next == '/') continue;
+    if (after_slash && next[0] == '.' && next[1] == '/') continue;
+    buffer[length++] = *next;
+  }
+  buffer[length] = '\0';
+  return buffer;
+}
+
+const char *sysfs_redirect(int directory, const char *given,
                            char redirected[static REDIRECTED_MAX]) {
   int saved = errno;
+  char buffer[REDIRECTED_MAX];
+  const char *path = without_repeats(given, buffer);
   const char *rest = below_sysfs(directory, path);
   bool found = false;
   if (rest == NULL) {
@@ -100,7 +117,7 @@ const char *sysfs_redirect(int directory, const char *path,
     found = tree_has(redirected, rest);
   }
   errno = saved;
-  return found ? redirected : path;
+  return found ? redirected : given;
 }
 
 /* Replaces `tree` at the beginning of the path. False if the path is not in it. */

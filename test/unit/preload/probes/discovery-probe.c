@@ -214,6 +214,9 @@ static void sysfs(void) {
   CHECK_FAILS(ENOENT, access("/sys/class/infiniband/other", F_OK));
   CHECK(stat("/sys/class", &status) == 0);
   CHECK(access("/sys/class/infiniband_other", F_OK) == -1);
+  CHECK(access("//sys//class/./infiniband///iwarp0/node_type", R_OK) == 0);
+  CHECK(access("/sys/./class/infiniband/iwarp0/./node_type", R_OK) == 0);
+  CHECK_FAILS(ENOENT, access("/sys//class/infiniband/other", F_OK));
   /* All programs see the tree, and root has every right. */
   const char *type = "/sys/class/infiniband/iwarp0/node_type";
   CHECK_FAILS(EACCES, open(type, O_WRONLY | O_CREAT | O_TRUNC, 0644));
