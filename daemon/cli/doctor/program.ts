@@ -1,5 +1,5 @@
 /** The checks of `iwarpd doctor PROGRAM`: whether `iwarpd run` can serve a program. They execute nothing of it. */
-import { readSync } from 'node:fs';
+import { readSync, statSync } from 'node:fs';
 import { CommandFailure } from '#daemon/console/failure';
 import { withFile } from '../elf-file.ts';
 import { findProgram, interpreterOf, preloadObstacle } from '../program-file.ts';
@@ -58,9 +58,19 @@ function pathOf(name: string, searchPath: string): string {
   const found = findProgram(name, searchPath);
   if ('path' in found) return found.path;
   if (name.includes('/') && found.error === 'EACCES' && /\.so[.0-9]*$/.test(name)) return name;
+  if (name === '') throw new CommandFailure('the name of the program is empty');
+  if (isDirectory(name)) throw new CommandFailure(`${name} is a directory: name a program in it`);
   throw new CommandFailure(
     found.error === 'ENOENT' ? `no such program: ${name}` : `${name} is not executable`,
   );
+}
+
+function isDirectory(path: string): boolean {
+  try {
+    return statSync(path).isDirectory();
+  } catch {
+    return false;
+  }
 }
 
 /** The checks of a program, in the order of the report. */

@@ -123,14 +123,20 @@ describe('a program that the preload library cannot load into', () => {
     expect(preloadObstacle(script, SELF)).toContain('statically linked');
   });
 
-  it('is not a file that is truncated, no program, or a loop of interpreters', () => {
+  it('is not a file without a header, no program, or a loop of interpreters', () => {
     expect(preloadObstacle(program('short', elf().subarray(0, 20)), SELF)).toBeUndefined();
     expect(preloadObstacle(program('text', 'hello\n'), SELF)).toBeUndefined();
     const path = join(folder, 'loop');
     expect(preloadObstacle(program('loop', `#!${path}\n`), SELF)).toBeUndefined();
+  });
+
+  it('is cut off', () => {
     const odd = elf();
     odd.writeBigUInt64LE(1n << 40n, 32);
-    expect(preloadObstacle(program('odd', odd), SELF)).toContain('statically linked');
+    const whole = elf({ loader: LOADER });
+    for (const bytes of [odd, whole.subarray(0, 310), whole.subarray(0, 64)]) {
+      expect(preloadObstacle(program('cut', bytes), SELF)).toContain('is damaged');
+    }
   });
 });
 
