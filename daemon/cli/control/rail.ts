@@ -71,11 +71,9 @@ export async function runRailUp(
   const place = { socketPath: given.socket };
   await findDevice(device, given.socket);
   const removed = await endRailDown(device, place);
-  const other = (await queryDaemon('listFaults', {}, place)).find(({ spec }) => {
-    return spec.kind === 'port-down' && (spec.device ?? device) === device;
-  });
-  if (other !== undefined) {
-    const by = `fault ${other.id}: remove it with \`iwarpd fault remove ${other.id}\``;
+  const devices = await queryDaemon('listDevices', {}, place);
+  if (devices.some((each) => each.device.name === device && each.portState === 'down')) {
+    const by = 'another fault: find it with `iwarpd fault list`, and remove it';
     throw new CommandFailure(`${device} is still down by ${by}`);
   }
   if (given.json === true) return printJson(output, { removed });
