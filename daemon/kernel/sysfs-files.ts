@@ -6,6 +6,7 @@ import {
   readdirSync,
   realpathSync,
   renameSync,
+  rmSync,
   symlinkSync,
   writeFileSync,
 } from 'node:fs';
@@ -68,6 +69,12 @@ export function linkMachine(directory: string): void {
 /** Replaces a file atomically: readers see the old content or the new one. */
 export function replaceFile(directory: string, path: string, content: string): void {
   const file = join(directory, NEW_FILE);
-  writeFileSync(file, `${content}\n`, { mode: READ_ONLY });
-  renameSync(file, join(directory, path));
+  try {
+    writeFileSync(file, `${content}\n`, { mode: READ_ONLY });
+    renameSync(file, join(directory, path));
+  } catch (error) {
+    // The next one could not write to it.
+    rmSync(file, { force: true });
+    throw error;
+  }
 }

@@ -1,4 +1,4 @@
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { DeviceDirectory } from '#daemon/clients/objects/device-directory';
@@ -7,6 +7,7 @@ import { hostSystem } from '#daemon/host/links/system';
 import { railDevices } from '#daemon/host/rails';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { type KernelDevice, kernelDevices } from '#daemon/kernel/nldev/devices';
+import { replaceFile } from '#daemon/kernel/sysfs-files';
 import { publishSysfs, removeSysfs, sysfsTree } from '#daemon/kernel/sysfs-tree';
 import { SIW } from '#daemon/kernel/uverbs/siw/persona';
 import { temporaryFolder } from '#test/support/temporary-folder';
@@ -69,6 +70,12 @@ describe('the tree', () => {
     const { files } = sysfsTree([{ ...device(), portState: 'down' }], HOST);
     expect(files.get('class/infiniband/rnic0/ports/1/state')).toBe('1: DOWN');
     expect(files.get('class/infiniband/rnic0/ports/1/phys_state')).toBe('3: Disabled');
+  });
+
+  it('leaves nothing behind when a file cannot be replaced', () => {
+    const folder = temporaryFolder();
+    expect(() => replaceFile(folder, 'no/such/file', '1')).toThrow('ENOENT');
+    expect(readdirSync(folder)).toEqual([]);
   });
 
   it('shows a rail whose port is down as an interface without a carrier', () => {
