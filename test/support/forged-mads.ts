@@ -2,20 +2,17 @@
  * Sends connection management messages without a RoCE device, as any program on the peer's host can, or
  * on any host that forges its source address.
  */
+
 import { addressBytes } from '#base/address';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { type CmFields, type CmMessageName, writeCmMessage } from '#daemon/roce/wire/cm-message';
-import { crc32 } from '#daemon/roce/wire/crc32';
-import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
-import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
+import { ROCE_PORT } from '#daemon/roce/wire/icrc';
 import { writeIpRequest } from '#daemon/roce/wire/ip-request';
-import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '#daemon/roce/wire/mad';
-import { PacketOperation, Service } from '#daemon/roce/wire/opcode';
-import { Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
 import { openUdp } from '#native-bridge/libc/udp-socket';
+import { madPacket, roceDatagram } from './roce-datagram.ts';
 
 /** The source port of forged datagrams. Not RoCE's port, which a device may have bound. */
 export const FORGED_PORT = 24_791;
@@ -33,26 +30,8 @@ function forgedMessage<N extends CmMessageName>(
   name: N,
   fields: Partial<CmFields<N>>,
 ): Uint8Array {
-  const packet = new Packet();
-  Object.assign(packet, {
-    opcode: Service.ud | PacketOperation.sendOnly,
-    sourceQpn: GSI_QPN,
-    destQpn: GSI_QPN,
-    qkey: GSI_QKEY,
-    payloadLength: MAD_BYTES,
-  });
-  const datagram = new Datagram();
-  datagram.sourceGid.set(gidBytes(from));
-  datagram.destGid.set(gidBytes(to));
-  datagram.sourcePort = FORGED_PORT;
-  datagram.packetLength = packetBytes(packet);
-  const end = datagramHeaderBytes(datagram) + datagram.packetLength;
-  const bytes = new Uint8Array(end + ICRC_BYTES);
-  const start = writeDatagramHeaders(bytes, 0, datagram);
   const mad = writeCmMessage(name, { hi: 0, lo: number }, fields);
-  bytes.set(mad, writeHeaders(bytes, start, packet));
-  writeIcrc(bytes, end, icrcOf(crc32, bytes, 0, start, end));
-  return bytes.subarray(start);
+  return roceDatagram({ from, to, fromPort: FORGED_PORT }, madPacket(), mad);
 }
 
 /**

@@ -181,6 +181,24 @@ export class RoceWorld {
     return new RoceEnd(this, device, type, backing);
   }
 
+  /** Two connected ends, and the memory of the second, which `backing` makes. */
+  pairOn<Backing extends MemoryBacking>(
+    backing: (bytes: Uint8Array) => Backing,
+  ): [RoceEnd, RoceEnd, Backing] {
+    const made: Backing[] = [];
+    const a = this.end(0);
+    const b = this.end(1, QPType.rc, (bytes) => {
+      const memory = backing(bytes);
+      made.push(memory);
+      return memory;
+    });
+    a.connect(b);
+    b.connect(a);
+    const [memory] = made;
+    if (memory === undefined) throw new Error('an end without memory');
+    return [a, b, memory];
+  }
+
   /** Two ends that are connected with each other. */
   pair(type: QPType = QPType.rc, values: Partial<QPModification> = {}): [RoceEnd, RoceEnd] {
     const ends: [RoceEnd, RoceEnd] = [this.end(0, type), this.end(1, type)];

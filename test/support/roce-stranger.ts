@@ -1,16 +1,14 @@
 /** A host without a connection, which sends datagrams and messages to a device. */
+
 import { createSocket } from 'node:dgram';
 import { gidBytes } from '#daemon/host/host-addresses';
 import type { RoceCounters } from '#daemon/host/roce/roce-counters';
 import { writeCmMessage } from '#daemon/roce/wire/cm-message';
-import { crc32 } from '#daemon/roce/wire/crc32';
-import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
-import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
+import { ROCE_PORT } from '#daemon/roce/wire/icrc';
 import { GSI_QKEY, GSI_QPN } from '#daemon/roce/wire/mad';
-import { Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
 import { until } from './patience.ts';
+import { madPacket, roceDatagram } from './roce-datagram.ts';
 
-const UD_SEND_ONLY = 0x64;
 /** A Q_Key that no queue pair of a test has. */
 const WRONG_QKEY = 0x7777;
 
@@ -65,17 +63,7 @@ export class RoceStranger {
   }
 
   #datagram(destQpn: number, qkey: number, payload: Uint8Array): Uint8Array {
-    const given = { opcode: UD_SEND_ONLY, destQpn, qkey, sourceQpn: GSI_QPN };
-    const packet = Object.assign(new Packet(), given, { payloadLength: payload.length });
-    const datagram = new Datagram();
-    datagram.sourceGid.set(gidBytes(this.#from));
-    datagram.destGid.set(gidBytes(this.#to));
-    Object.assign(datagram, { sourcePort: ROCE_PORT, packetLength: packetBytes(packet) });
-    const end = datagramHeaderBytes(datagram) + datagram.packetLength;
-    const bytes = new Uint8Array(end + ICRC_BYTES);
-    const start = writeDatagramHeaders(bytes, 0, datagram);
-    bytes.set(payload, writeHeaders(bytes, start, packet));
-    writeIcrc(bytes, end, icrcOf(crc32, bytes, 0, start, end));
-    return bytes.subarray(start);
+    const packet = madPacket({ destQpn, qkey, payloadLength: payload.length });
+    return roceDatagram({ from: this.#from, to: this.#to }, packet, payload);
   }
 }

@@ -3,6 +3,7 @@
  * with numbers that were heard or guessed, to a listener whose program accepts, rejects or does not care.
  * Beside it, a connection within the host must not notice.
  */
+
 import { CMEventType, QPState } from '#contract/verbs/enums';
 import { isVerbsError } from '#contract/verbs/errors';
 import { QPAttribute } from '#contract/verbs/qp-attributes';
@@ -17,18 +18,9 @@ import {
   parseCmMessage,
   writeCmMessage,
 } from '#daemon/roce/wire/cm-message';
-import { crc32 } from '#daemon/roce/wire/crc32';
-import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
-import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
+import { ICRC_BYTES, ROCE_PORT } from '#daemon/roce/wire/icrc';
 import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '#daemon/roce/wire/mad';
-import { PacketOperation, Service } from '#daemon/roce/wire/opcode';
-import {
-  Packet,
-  PacketRefusal,
-  packetBytes,
-  parsePacket,
-  writeHeaders,
-} from '#daemon/roce/wire/packet';
+import { Packet, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
 import type { IncomingBatch, OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { CM_MESSAGES } from '#test/support/cm-messages';
 import { fillSlot, type Datagram as Sent, sentDatagram } from '#test/support/datagram-slots';
@@ -37,6 +29,7 @@ import { hexOf } from '#test/support/hex';
 import { scribble } from '#test/support/mutate';
 import { MASKS } from '#test/support/program-steps';
 import { AT, CmWorld, WISHES } from '#test/support/roce-cm-world';
+import { madPacket, roceDatagram } from '#test/support/roce-datagram';
 import type { RoceEnd } from '#test/support/roce-host';
 import type { VirtualTime } from '#test/support/virtual-time';
 import { canary, claim, type FuzzState, type FuzzTarget, type Outcome } from '../target.ts';
@@ -170,32 +163,19 @@ class MadState implements FuzzState {
   }
 
   #datagram(draws: Draws): Sent {
-    const packet = new Packet();
-    Object.assign(packet, {
-      opcode: Service.ud | PacketOperation.sendOnly,
+    const packet = madPacket({
       sourceQpn: draws.oneIn(20) ? draws.below(2 ** 24) : GSI_QPN,
-      destQpn: GSI_QPN,
       qkey: draws.oneIn(30) ? draws.below(2 ** 32) : GSI_QKEY,
       payloadLength: draws.oneIn(20) ? 4 * draws.below(200) : MAD_BYTES,
     });
     const name = draws.pick(NAMES);
     const dialogue = this.#dialogue(draws, name);
     const from = dialogue?.from ?? draws.pick(SENDERS);
-    const datagram = new Datagram();
-    datagram.sourceGid.set(gidBytes(from));
-    datagram.destGid.set(gidBytes(AT.address));
-    datagram.sourcePort = ROCE_PORT;
-    datagram.packetLength = packetBytes(packet);
-    const end = datagramHeaderBytes(datagram) + datagram.packetLength;
-    const bytes = new Uint8Array(end + ICRC_BYTES);
-    const start = writeDatagramHeaders(bytes, 0, datagram);
-    const payload = writeHeaders(bytes, start, packet);
     const message = this.#message(draws, name, dialogue ?? { from });
-    bytes.set(message.subarray(0, end - payload), payload);
-    writeIcrc(bytes, end, icrcOf(crc32, bytes, 0, start, end));
     const hopLimit = draws.oneIn(20) ? 0 : 64;
     const to = AT.address;
-    return { from, fromPort: ROCE_PORT, to, bytes: bytes.slice(start), trafficClass: 0, hopLimit };
+    const bytes = roceDatagram({ from, to }, packet, message);
+    return { from, fromPort: ROCE_PORT, to, bytes, trafficClass: 0, hopLimit };
   }
 
   /** The connection that a message belongs to, in most cases: a new one for a request. */

@@ -3,19 +3,18 @@
  * the communication manager, and must break nothing. A seeing one also knows the packet numbers and
  * keys of one connection, and must break no other connection.
  */
+
 import { addressBytes } from '#base/address';
 import { QPState, QPType } from '#contract/verbs/enums';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { PacketConnection } from '#daemon/host/roce/packet-connection';
 import { type CmFields, type CmMessageName, writeCmMessage } from '#daemon/roce/wire/cm-message';
-import { crc32 } from '#daemon/roce/wire/crc32';
-import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
-import { ICRC_BYTES, icrcOf, ROCE_PORT, writeIcrc } from '#daemon/roce/wire/icrc';
+import { ROCE_PORT } from '#daemon/roce/wire/icrc';
 import { writeIpRequest } from '#daemon/roce/wire/ip-request';
-import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '#daemon/roce/wire/mad';
-import { opcodeTraits, PacketOperation, Service, Trait } from '#daemon/roce/wire/opcode';
-import { Packet, packetBytes, writeHeaders } from '#daemon/roce/wire/packet';
+import { opcodeTraits, PacketOperation, Trait } from '#daemon/roce/wire/opcode';
+import { Packet } from '#daemon/roce/wire/packet';
 import { addPsn, psnDistance } from '#daemon/roce/wire/psn';
+import { madPacket, roceDatagram } from '#test/support/roce-datagram';
 import { must } from '../rules.ts';
 import type { Life } from './packet-queue-pair.ts';
 import type { PacketWorld } from './packet-world.ts';
@@ -224,29 +223,12 @@ export class HostileSenders {
   ): void {
     const { prng } = this.#world;
     const mad = writeCmMessage(name, { hi: prng.next(), lo: prng.next() }, fields);
-    const packet = Object.assign(new Packet(), {
-      opcode: Service.ud | PacketOperation.sendOnly,
-      sourceQpn: GSI_QPN,
-      destQpn: GSI_QPN,
-      qkey: GSI_QKEY,
-      payloadLength: MAD_BYTES,
-    });
-    this.#send(from, to, packet, mad);
+    this.#send(from, to, madPacket(), mad);
   }
 
   #send(from: string, to: string, packet: Readonly<Packet>, payload?: Uint8Array): boolean {
     const { datagrams } = this.#world;
-    const datagram = new Datagram();
-    datagram.sourceGid.set(gidBytes(from));
-    datagram.destGid.set(gidBytes(to));
-    Object.assign(datagram, { sourcePort: ROCE_PORT, packetLength: packetBytes(packet) });
-    const end = datagramHeaderBytes(datagram) + datagram.packetLength;
-    const whole = new Uint8Array(end + ICRC_BYTES);
-    const start = writeDatagramHeaders(whole, 0, datagram);
-    const at = writeHeaders(whole, start, packet);
-    if (payload !== undefined) whole.set(payload, at);
-    writeIcrc(whole, end, icrcOf(crc32, whole, 0, start, end));
-    const bytes = whole.subarray(start);
+    const bytes = roceDatagram({ from, to }, packet, payload);
     const fromPort = ROCE_PORT;
     return datagrams.forge({ from, fromPort, to, bytes, trafficClass: 0, hopLimit: 64 });
   }

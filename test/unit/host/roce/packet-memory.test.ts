@@ -193,18 +193,6 @@ describe('memory that is reached by system calls', () => {
 });
 
 describe('slow memory', () => {
-  function slowPair(): [RoceEnd, RoceEnd, SlowBacking] {
-    let memory: SlowBacking | undefined;
-    const a = world.end(0);
-    const b = world.end(1, QPType.rc, (bytes) => {
-      memory = new SlowBacking(bytes);
-      return memory;
-    });
-    a.connect(b);
-    b.connect(a);
-    return [a, b, memory as unknown as SlowBacking];
-  }
-
   function write(a: RoceEnd, b: RoceEnd): void {
     a.memory.fill(9, 0, 100);
     a.write(1, 0, 100, b);
@@ -212,7 +200,7 @@ describe('slow memory', () => {
   }
 
   it('acknowledges a Write only once it is placed [ROCE-ACK-06]', () => {
-    const [a, b, memory] = slowPair();
+    const [a, b, memory] = world.pairOn((bytes) => new SlowBacking(bytes));
     write(a, b);
     world.run();
     expectOutcome(a.completions);
@@ -230,7 +218,7 @@ describe('slow memory', () => {
       { kind: 'rnr', nth: 2 },
     ] as const) {
       world = new RoceWorld();
-      const [a, b, memory] = slowPair();
+      const [a, b, memory] = world.pairOn((bytes) => new SlowBacking(bytes));
       world.host.faults.add(spec, undefined);
       write(a, b);
       write(a, b);
@@ -247,7 +235,7 @@ describe('slow memory', () => {
   });
 
   it('never acknowledges a lost Write', () => {
-    const [a, b, memory] = slowPair();
+    const [a, b, memory] = world.pairOn((bytes) => new SlowBacking(bytes));
     write(a, b);
     world.run();
     memory.lose();

@@ -306,14 +306,7 @@ describe('packets between two devices of a host', () => {
   });
 
   it('are held back, not lost, while the memory of their receiver lags', () => {
-    let memory: SlowBacking | undefined;
-    const a = world.end(0);
-    const b = world.end(1, QPType.rc, (bytes) => {
-      memory = new SlowBacking(bytes);
-      return memory;
-    });
-    a.connect(b);
-    b.connect(a);
+    const [a, b, memory] = world.pairOn((bytes) => new SlowBacking(bytes));
     // The packets of one turn, before the network checks the memory again.
     const burst = 32;
     const length = 4 * burst * 4096;
@@ -324,12 +317,12 @@ describe('packets between two devices of a host', () => {
     const counters = world.device(0).rocePort?.counters;
     expect(counters?.sentPackets).toBe(burst);
     for (let turn = 2; turn <= 4; turn += 1) {
-      memory?.catchUp();
+      memory.catchUp();
       world.host.drain();
       world.run();
       expect(counters?.sentPackets).toBe(burst * turn);
     }
-    memory?.catchUp();
+    memory.catchUp();
     world.host.drain();
     world.run();
     expectOutcome(a.completions, [1, success]);
@@ -338,24 +331,17 @@ describe('packets between two devices of a host', () => {
   });
 
   it('stand for several of a network, which are counted', () => {
-    let memory: SlowBacking | undefined;
-    const a = world.end(0);
-    const b = world.end(1, QPType.rc, (bytes) => {
-      memory = new SlowBacking(bytes);
-      return memory;
-    });
-    a.connect(b);
-    b.connect(a);
+    const [a, b, memory] = world.pairOn((bytes) => new SlowBacking(bytes));
     const length = 65_536 + 100;
     const expected = fill(a, length);
     a.write(1, 0, length, b);
     a.ring();
     world.run();
-    memory?.catchUp();
+    memory.catchUp();
     world.host.drain();
     world.run();
     expectOutcome(a.completions, [1, success]);
-    expect(memory?.lengths).toEqual([65_536, 100]);
+    expect(memory.lengths).toEqual([65_536, 100]);
     expect(Buffer.compare(b.memory.subarray(0, length), expected)).toBe(0);
     expect(world.device(0).rocePort?.counters.sentPackets).toBe(17);
     expect(world.device(1).rocePort?.counters.receivedPackets).toBe(17);
