@@ -186,14 +186,11 @@ export class UdpLink {
 
   #reopen(now: Micros): void {
     this.#reopenAt = now + REOPEN_MICROS;
-    for (const [key, { gid, ports }] of this.#missing) {
-      for (const port of ports) if (!port.has(gid)) ports.delete(port);
-      const [first, ...others] = ports;
-      if (first !== undefined) this.listen(first, gid);
-      if (first !== undefined && !this.#sockets.has(key)) continue;
-      this.#missing.delete(key);
-      for (const port of others) this.listen(port, gid);
-      if (first !== undefined) {
+    const missing = [...this.#missing];
+    this.#missing.clear();
+    for (const [key, { gid, ports }] of missing) {
+      for (const port of ports) if (port.has(gid)) this.listen(port, gid);
+      if (this.#sockets.has(key)) {
         this.#user.note('info', `UDP port ${ROCE_PORT} of ${gidAddress(gid)} is open now`);
       }
     }
