@@ -216,9 +216,9 @@ function notAnAddress(name: string, text: string): string {
   return `device ${name}: '${text}' is not an IP address`;
 }
 
-/** Multicast, IPv4's experimental addresses and its broadcast. */
-function isMulticast(address: string): boolean {
-  return addressFamily(address) === 4 ? Number.parseInt(address, 10) >= 224 : /^ff/.test(address);
+/** False for multicast, and for IPv4's experimental addresses and its broadcast. */
+function isUnicast(address: string): boolean {
+  return addressFamily(address) === 4 ? Number.parseInt(address, 10) < 224 : !/^ff/.test(address);
 }
 
 function deviceAddress(name: string, text: string): string {
@@ -228,7 +228,7 @@ function deviceAddress(name: string, text: string): string {
     const advice = 'name the device without addresses to serve all of them';
     throw invalid(`device ${name}: '${text}' is a wildcard; ${advice}`);
   }
-  if (isMulticast(address)) {
+  if (!isUnicast(address)) {
     throw invalid(`device ${name}: '${text}' is no address of one host; name a unicast address`);
   }
   return address;

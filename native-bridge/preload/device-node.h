@@ -30,7 +30,7 @@ static inline bool path_is_special(const char *path) {
   if (path[1] == 'd')
     return strncmp(path, "/dev/infiniband", 15) == 0 || strncmp(path, "/dev/char/", 10) == 0;
   if (path[1] == 'e') return strncmp(path, RSOCKET_FOLDER, sizeof RSOCKET_FOLDER - 1) == 0;
-  return strncmp(path, "/sys/", 5) == 0;
+  return path[1] == 's' && strncmp(path, "/sys/", 5) == 0;
 }
 
 /* Which device node the path names, if any. */

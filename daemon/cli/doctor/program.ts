@@ -100,16 +100,22 @@ function judgeProgram({ path, interpreter, files }: ExaminedProgram): Finding {
   return ok(path);
 }
 
+const BUILD = 'build it for this machine, linked dynamically to glibc';
+/** By words of an obstacle. */
+const FIXES: readonly (readonly [cause: string, fix: string])[] = [
+  ['another user', 'run a copy without the set-user-ID bit'],
+  ['capabilities', 'run a copy without file capabilities, or run it as root'],
+  ['damaged', 'install or build it again'],
+  [
+    'statically linked',
+    `${BUILD}; \`run --mount-sysfs\` shows it the devices in /sys, but gives it no verbs`,
+  ],
+];
+
 function judgePreload({ obstacle, files }: ExaminedProgram): Finding | undefined {
   if (files.length === 0) return undefined;
   if (obstacle === undefined) return ok('its loader accepts the preload library of `iwarpd run`');
-  const fix = obstacle.includes('another user')
-    ? 'run a copy without the set-user-ID bit'
-    : obstacle.includes('capabilities')
-      ? 'run a copy without file capabilities, or run it as root'
-      : obstacle.includes('damaged')
-        ? 'install or build it again'
-        : 'build it for this machine, linked dynamically to glibc; `run --mount-sysfs` shows it the devices in /sys, but gives it no verbs';
+  const [, fix = BUILD] = FIXES.find(([cause]) => obstacle.includes(cause)) ?? [];
   return broken(`it ${obstacle}: it sees no emulated device`, fix);
 }
 
