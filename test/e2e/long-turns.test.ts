@@ -7,6 +7,7 @@ import { readFileSync, writeSync } from 'node:fs';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { emitFrame, FrameType, Role } from '#contract/protocol/ipc-frames';
 import { encodeValue } from '#contract/protocol/ipc-value';
+import { ROCE_PROFILE } from '#daemon/host/roce/roce-profile';
 import { RequestFlag, ShimOp } from '#daemon/kernel/shim-protocol';
 import { TURN_WATCH_VARIABLE } from '#daemon/main/turn-watch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
@@ -18,6 +19,8 @@ import { ShimClient } from '../support/shim-client.ts';
 
 /** Entries of the deepest queues. */
 const DEPTH = 2 ** 20 - 1;
+/** Entries of the deepest completion queues. */
+const CQE_MAX = ROCE_PROFILE.maxCqe;
 /** Offset of the producer index in a ring. */
 const PRODUCER = 128;
 /** QP states, and bits of a modification's mask. */
@@ -128,15 +131,17 @@ afterEach(async () => {
   await daemon.clean();
 });
 
-/** A deep queue pair with a completion queue of `cqe` entries; its handle and rings. */
-async function deepQP(cqe: number): Promise<{ qp: number; sends: number; receives: number }> {
+/** A deep queue pair with a completion queue of `cqe` entries; their handles, and the pair's rings. */
+async function deepQP(
+  cqe: number,
+): Promise<{ cq: number; qp: number; sends: number; receives: number }> {
   const cq = (await program.run(commands.createCQ(1n, cqe))).getUint32(0, true);
   const pair = { pd: 0, sendCQ: cq, recvCQ: cq, sendWr: DEPTH, recvWr: DEPTH };
   const reply = await program.run(commands.createQP(pair));
   const [receives, sends] = [32, 48].map((at) => Number(reply.getBigUint64(at, true)));
   const qp = reply.getUint32(0, true);
   await program.run(toInit(qp));
-  return { qp, sends: sends ?? 0, receives: receives ?? 0 };
+  return { cq, qp, sends: sends ?? 0, receives: receives ?? 0 };
 }
 
 function toInit(qp: number): Uint8Array {
@@ -157,7 +162,7 @@ describe('no program delays the others', () => {
     expect(await longTurns()).toBe('');
   });
 
-  it.each([16, 32_767])('by flushing deep queues into %i completions', async (cqe) => {
+  it.each([16, CQE_MAX])('by flushing deep queues into %i completions', async (cqe) => {
     for (let round = 0; round < 3; round += 1) {
       const { qp, sends, receives } = await deepQP(cqe);
       program.post(sends);
@@ -168,8 +173,19 @@ describe('no program delays the others', () => {
     expect(await longTurns()).toBe('');
   });
 
+  it('by resizing a completion queue that is almost full, twenty times at once', async () => {
+    const { cq, qp, sends } = await deepQP(CQE_MAX);
+    program.post(sends, CQE_MAX - 1);
+    await program.run(commands.modifyQP(qp, STATE, { state: ERR }));
+    const resize = plain(19, 24, `${RSP} ${le(cq)} ${le(CQE_MAX)}`);
+    const statuses = await program.pipeline(Array.from({ length: 20 }, () => resize));
+    expect([...statuses]).toEqual([0]);
+    expect(canary.rounds).toBeGreaterThan(0);
+    expect(await longTurns()).toBe('');
+  });
+
   it('by failing and resetting a deep queue pair again and again', async () => {
-    const { qp, sends, receives } = await deepQP(32_767);
+    const { qp, sends, receives } = await deepQP(CQE_MAX);
     const [fail, reset] = [ERR, RESET].map((state) => commands.modifyQP(qp, STATE, { state }));
     const states = [fail, reset, toInit(qp)].filter((each) => each !== undefined);
     for (let round = 0; round < 20; round += 1) {

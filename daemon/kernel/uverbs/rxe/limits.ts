@@ -1,4 +1,4 @@
-/** The limits that Linux's rxe reports and enforces. */
+/** The limits that Linux's rxe reports and enforces; more completions, see `ROCE_PROFILE`. */
 
 export const RxeLimit = {
   queuePairs: 1_048_560,
@@ -10,7 +10,7 @@ export const RxeLimit = {
   sharedElements: 27,
   inlineBytes: 512,
   completionQueues: 1_048_576,
-  completions: 32_767,
+  completions: 524_287,
   regions: 524_287,
   windows: 524_287,
   protectionDomains: 1_048_576,

@@ -11,6 +11,8 @@ import { UverbsRig } from '#test/support/uverbs-rig';
 /** The node GUID of the recorded device. */
 const RECORDED_GUID = '505400fffe123456';
 const EINVAL = -22;
+/** In responses of QUERY_DEVICE. */
+const MAX_CQE_AT = 76;
 
 let rig: UverbsRig;
 
@@ -35,10 +37,14 @@ describe('rxe0', () => {
     expect(reply).toEqual({ status: 0, response: `00000000${response.slice(8)}` });
   });
 
-  it.each(['QUERY_DEVICE', 'EX_QUERY_DEVICE'])('answers %s byte for byte', (name) => {
+  it.each(['QUERY_DEVICE', 'EX_QUERY_DEVICE'])('answers %s byte for byte but max_cqe', (name) => {
     rig.must(commands.getContext());
     const reply = rig.write(bytesOf(recordedCommand(name).request));
-    expect(reply).toEqual({ status: 0, response: recorded(name) });
+    const expected = bytesOf(recorded(name));
+    const fields = new DataView(expected.buffer);
+    expect(fields.getUint32(MAX_CQE_AT, true)).toBe(32_767);
+    fields.setUint32(MAX_CQE_AT, 524_287, true);
+    expect(reply).toEqual({ status: 0, response: hexOf(expected) });
   });
 
   it('answers QUERY_PORT byte for byte, except the GID table and the active MTU', () => {
