@@ -1,7 +1,7 @@
 /** The settings of a daemon: the configuration file, overridden by the command line. */
-import { readFileSync } from 'node:fs';
 import type { NetworkReach } from '#contract/protocol/ipc-admin';
 import { CommandFailure, failureText, fileFailureText, usageFailure } from '../console/failure.ts';
+import { readTextFile } from '../console/text-file.ts';
 import {
   type DaemonConfig,
   type DaemonConfigInput,
@@ -190,7 +190,7 @@ function readConfigFile(path: string): ConfigFile {
   };
   let text = '';
   try {
-    text = readFileSync(path, 'utf8');
+    text = readTextFile(path);
   } catch (error) {
     throw failure(fileFailureText(error), error);
   }

@@ -348,6 +348,7 @@ describe('iwarpd rail', () => {
 
   it.each([
     [['play', '/nonexistent/line.txt'], /cannot read \/nonexistent\/line\.txt: no such file/],
+    [['play', '/dev/zero'], /cannot read \/dev\/zero: it has more than 16 MiB/],
     [['down', 'roce7'], /no device roce7.*; the daemon has roce0, roce1/],
     [['up', 'roce7'], /no device roce7.*; the daemon has roce0, roce1/],
     [

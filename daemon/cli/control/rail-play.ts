@@ -1,9 +1,9 @@
 /** `iwarpd rail play`: takes devices down and up at the times in a file. */
-import { readFileSync } from 'node:fs';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { FAULT_MS_MAX } from '#contract/protocol/faults';
 import { CommandFailure, failureText, fileFailureText } from '#daemon/console/failure';
 import type { Output } from '#daemon/console/output';
+import { readTextFile } from '#daemon/console/text-file';
 import { duration } from '../arguments.ts';
 import { findDevice } from '../device-name.ts';
 import { endRailDown, type RailDownArguments, runRailDown, runRailUp } from './rail.ts';
@@ -66,7 +66,7 @@ async function until(when: number, signal: AbortSignal): Promise<void> {
 
 function readSteps(path: string): string {
   try {
-    return readFileSync(path, 'utf8');
+    return readTextFile(path);
   } catch (error) {
     throw new CommandFailure(`cannot read ${path}: ${fileFailureText(error)}`, { cause: error });
   }
