@@ -43,7 +43,8 @@ async function runTests(...names: readonly string[]): Promise<Outcomes> {
     PATH: `${tools}:${process.env['PATH'] ?? ''}`,
     PYTHONDONTWRITEBYTECODE: '1',
   };
-  return outcomes(await new ShimProgram([...run, ...runner, ...tests], environment).end());
+  const ended = await new ShimProgram([...run, ...runner, ...tests], environment).end();
+  return outcomes(ended.output);
 }
 
 /** The expected result of a module; its other tests are skipped, since the device lacks the feature. */

@@ -40,7 +40,7 @@ async function runModule(module: string): Promise<Readonly<Record<string, string
   const { environment: devices } = module === 'test_rdmacm' ? connecting : rig;
   const environment = { ...devices, PYTHONDONTWRITEBYTECODE: '1' };
   const ended = await new ShimProgram([...runner, `tests.${module}`], environment).end();
-  const { ok, broken, skipped, output } = outcomes(ended);
+  const { ok, broken, skipped, output } = outcomes(ended.output);
   expect(broken, output).toEqual([]);
   const of = (outcome: string) => (name: string) => [name, outcome] as const;
   return Object.fromEntries([...ok.map(of('ok')), ...skipped.map(of('skip'))]);

@@ -113,9 +113,9 @@ export class RunningCommand {
     });
   }
 
-  /** Waits for its end; kills it when that takes too long. */
-  async end(): Promise<Finished> {
-    const timer = setTimeout(() => this.#child.kill('SIGKILL'), patience(PROGRAM_MS));
+  /** Waits for its end; kills it when that takes too long: `idleMs` on an idle machine. */
+  async end(idleMs: number = PROGRAM_MS): Promise<Finished> {
+    const timer = setTimeout(() => this.#child.kill('SIGKILL'), patience(idleMs));
     const finished = await this.#ended;
     clearTimeout(timer);
     return finished;

@@ -1,5 +1,5 @@
 /**
- * Programs that Debian does not package, built before the tests: the folder IWARPD_TREES has one for each, named as
+ * Programs built from source, before the tests: the folder IWARPD_TREES has one for each, named as
  * in README.md. The suite of a program that is not there is skipped and counted; its title says why.
  */
 import { existsSync } from 'node:fs';
