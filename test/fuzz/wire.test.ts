@@ -1,8 +1,10 @@
 /** Hostile peers: startup frames, FPDUs, headers, streams and raw TCP. */
 import { describe, expect, it } from 'vitest';
 import { startupFrameBytesNeeded } from '#daemon/iwarp/wire/startup-frame';
+import { runBatch } from './batch.ts';
 import { startupFrames } from './corpus.ts';
 import { bites, smoke } from './smoke.ts';
+import { roceMad } from './targets/roce-mad.ts';
 
 describe('fuzzing what peers send', () => {
   it('decodes and encodes any header to the same bytes', () => smoke('wire-header'));
@@ -21,6 +23,11 @@ describe('fuzzing what peers send', () => {
   it('survives hostile datagrams of other hosts', () => smoke('wire-roce-udp'));
 
   it('leaves connections alone, whatever strangers say of theirs', () => smoke('wire-mad'));
+
+  it('ends a host that strangers gave more ids than it destroys in a turn', async () => {
+    const { finding } = await runBatch(roceMad, 3_682_619_784);
+    expect(finding).toBeUndefined();
+  });
 
   it('survives hostile TCP peers of a real host', () => smoke('wire-socket'));
 

@@ -282,7 +282,10 @@ class MadState implements FuzzState {
 
   async close(): Promise<void> {
     this.#draws = undefined;
-    await this.#world.host.close();
+    const closing = this.#world.host.close();
+    // Many ids are destroyed in slices, on the world's clock.
+    this.#world.run(0);
+    await closing;
   }
 }
 
