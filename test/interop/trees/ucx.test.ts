@@ -11,34 +11,56 @@ const TESTS_MS = 900_000;
 /** See daemon/PEERS.md: without these, UCX may hang on any device of its generic transports. */
 const ENVIRONMENT = ['env', 'UCX_ADAPTIVE_PROGRESS=n', 'UCX_FENCE_MODE=weak'];
 
+/**
+ * Measurements, which judge nothing and take minutes; a test of arguments that a release build does not check; tests
+ * that ask any device for what only mlx5 has, and fail for the error in UCX's log.
+ */
+const LEFT_OUT = '*test_uct_perf*:*test_uct_loopback*:*get_size_limit*:*test_uct_ib_sl*';
+
 interface Transport {
   readonly transport: string;
-  /** Tests that pass. */
+  /** Tests that pass at least: a busy machine skips some. */
   readonly passing: number;
-  /** Tests that fail on any device. */
   readonly failing: readonly string[];
 }
 
 const TRANSPORTS: readonly Transport[] = [
-  { transport: 'rc_verbs', passing: 0, failing: [] },
-  { transport: 'ud_verbs', passing: 0, failing: [] },
+  {
+    transport: 'rc_verbs',
+    passing: 156,
+    failing: [
+      // Opens more contexts than a client may have.
+      'test_uct_peer_failure_multiple.test/0',
+      // Expects an address of 7 bytes, and 4 without a valid key for flushes, which UCX has on this device.
+      'test_rc_iface_flush_remote.size_no_flush_remote/0',
+    ],
+  },
+  {
+    transport: 'ud_verbs',
+    passing: 106,
+    failing: ['test_uct_peer_failure_multiple.test/0'],
+  },
 ];
 
 describeWithTree('ucx', [PROGRAM], "UCX's own tests", () => {
-  it.each(TRANSPORTS)('$transport passes', async ({ transport, passing, failing }) => {
-    const run = ['run', '--fresh', '--device', 'roce0=roce:127.0.0.1', '--', ...ENVIRONMENT];
-    // Without its measurement, which judges nothing.
-    const filter = `--gtest_filter=${transport}/*-*test_uct_perf*`;
-    const tests = new RunningCommand([...run, treePath('ucx', PROGRAM), filter]);
-    const { stdout, stderr } = await tests.end(TESTS_MS);
-    const report = `${stdout}${stderr}`;
-    const named = (outcome: string): string[] =>
-      [...report.matchAll(/^\[ *(OK|FAILED) *\] (\S+\/\d+)/gm)]
-        .filter(([, each]) => each === outcome)
-        .map(([, , name = '']) => name);
-    expect([...new Set(named('FAILED'))], report).toEqual(failing);
-    // A test that skips itself is reported as passed, too.
-    const skipped = report.match(/^\[ +SKIP \]/gm)?.length ?? 0;
-    expect(named('OK').length - skipped, report).toBe(passing);
-  });
+  it.each(TRANSPORTS)(
+    '$transport passes, but for known faults',
+    async ({ transport, passing, failing }) => {
+      const run = ['run', '--fresh', '--device', 'roce0=roce:127.0.0.1', '--', ...ENVIRONMENT];
+      const filter = `--gtest_filter=${transport}/*-${LEFT_OUT}`;
+      const tests = new RunningCommand([...run, treePath('ucx', PROGRAM), filter]);
+      const { stdout, stderr } = await tests.end(TESTS_MS);
+      const report = `${stdout}${stderr}`;
+      const passed: string[] = [];
+      const failed: string[] = [];
+      for (const each of report.split(/^(?=\[ RUN +\] )/m).slice(1)) {
+        const name = /^\[ RUN +\] \w+\/(\S+)/.exec(each)?.[1] ?? '';
+        if (!/^\[ +OK +\]/m.test(each)) failed.push(name);
+        // A test that skips itself is reported as passed, too.
+        else if (!/^\[ +SKIP +\]/m.test(each)) passed.push(name);
+      }
+      expect(failed.sort(), report).toEqual([...failing].sort());
+      expect(passed.length, report).toBeGreaterThanOrEqual(passing);
+    },
+  );
 });
