@@ -1,4 +1,5 @@
-/** The limits that Linux's rxe reports and enforces; more completions, see `ROCE_PROFILE`. */
+/** The limits that Linux's rxe reports and enforces, but for `completions`. */
+import { ROCE_PROFILE } from '#daemon/host/roce/roce-profile';
 
 export const RxeLimit = {
   queuePairs: 1_048_560,
@@ -10,7 +11,7 @@ export const RxeLimit = {
   sharedElements: 27,
   inlineBytes: 512,
   completionQueues: 1_048_576,
-  completions: 524_287,
+  completions: ROCE_PROFILE.maxCqe,
   regions: 524_287,
   windows: 524_287,
   protectionDomains: 1_048_576,
