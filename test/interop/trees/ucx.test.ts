@@ -1,14 +1,11 @@
-/**
- * UCX's own tests of its transports over verbs, on a RoCE device. They also count the descriptors that each test leaves
- * open.
- */
+/** UCX's own tests of its transports over verbs, on a RoCE device. */
 import { expect, it } from 'vitest';
 import { RunningCommand } from '#test/support/cli-process';
 import { describeWithTree, treePath } from './tree.ts';
 
 const PROGRAM = 'test/gtest/gtest';
 const TESTS_MS = 900_000;
-/** See daemon/PEERS.md: without these, UCX may hang on any device of its generic transports. */
+/** Without these, UCX's transports over plain verbs may hang: see daemon/PEERS.md. */
 const ENVIRONMENT = ['env', 'UCX_ADAPTIVE_PROGRESS=n', 'UCX_FENCE_MODE=weak'];
 
 /**
@@ -31,7 +28,7 @@ const TRANSPORTS: readonly Transport[] = [
     failing: [
       // Opens more contexts than a client may have.
       'test_uct_peer_failure_multiple.test/0',
-      // Expects an address of 7 bytes, and 4 without a valid key for flushes, which UCX has on this device.
+      // Expects a key for flushes in the address, which UCX has for mlx5 only.
       'test_rc_iface_flush_remote.size_no_flush_remote/0',
     ],
   },
