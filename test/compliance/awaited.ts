@@ -395,7 +395,7 @@ export function awaitedSuite(fixture: ProviderFixture): void {
       expect(server.id.peerAddress?.port).toBe(client.id.localAddress?.port);
     });
 
-    it('shares one context, so a program may have more connections than contexts', async () => {
+    it('shares one context among all connections of a client', async () => {
       await using listener = await listen(started.server, { host: ADDRESS });
       const { port } = listener.address;
       const pairs: Connection[] = [];

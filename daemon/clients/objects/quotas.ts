@@ -39,7 +39,8 @@ export interface ClientQuotas {
 /** Defaults: enough for a large program, too little for a runaway loop to exhaust the daemon. */
 export const DEFAULT_QUOTAS: ClientQuotas = {
   objects: {
-    context: 64,
+    // As many files as Linux lets a program open unless told otherwise.
+    context: 1024,
     pd: 4096,
     ah: 32_767,
     buffer: 16_384,

@@ -446,6 +446,12 @@ describe('quotas', () => {
     expect(rig.client.ledger.held('sharedBytes')).toBe(4 * 4096);
   });
 
+  it('by default let a program open a device as often as Linux lets it open files', () => {
+    const most = 1024;
+    for (let files = 1; files < most; files += 1) rig.openFile(100 + files);
+    expect(() => rig.openFile()).toThrow(/at most 1024 objects of kind context/);
+  });
+
   it('a channel gets no memory for its events when none is left', async () => {
     await rig.close();
     rig = new UverbsRig({}, { ...DEFAULT_QUOTAS, sharedBytes: 4096 });
