@@ -45,6 +45,8 @@ const IPV6_RECVHOPLIMIT = 51;
 const IPV6_RECVTCLASS = 66;
 const IPPROTO_UDP = 17;
 const UDP_NO_CHECK6_RX = 102;
+const UDP_SEGMENT = 103;
+const UDP_GRO = 104;
 /**
  * Datagrams are never fragmented; sending one that exceeds the interface's MTU fails. Path MTUs from
  * ICMP messages are ignored, since they can be forged.
@@ -65,6 +67,20 @@ interface UdpSocket {
  */
 export function openUdp(address: string, port: number, bufferBytes: number): UdpSocket {
   return open(address, port, bufferBytes, () => undefined);
+}
+
+/**
+ * Lets a socket receive several datagrams of a flow as one message, see `IncomingBatch.segmentBytesOf`. Returns
+ * true if it can also send them so, see `OutgoingBatch.join`. Linux can since 5.0.
+ */
+export function useSegments(fd: number): boolean {
+  try {
+    setOption(fd, IPPROTO_UDP, UDP_GRO, 1);
+    return getOption(fd, IPPROTO_UDP, UDP_SEGMENT) === 0;
+  } catch (error) {
+    if (!(error instanceof SystemCallError)) throw error;
+    return false;
+  }
 }
 
 interface LocalAddress {

@@ -5,7 +5,7 @@ import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { unreserved } from '#native-bridge/libc/descriptor-limit';
 import { SystemCallError } from '#native-bridge/libc/libc';
 import { routeMtu } from '#native-bridge/libc/route-mtu';
-import { openUdp, openUdpGroup, sendGroupsBy } from '#native-bridge/libc/udp-socket';
+import { openUdp, openUdpGroup, sendGroupsBy, useSegments } from '#native-bridge/libc/udp-socket';
 import { type DescriptorWatch, watchDescriptor } from '#native-bridge/libc/watched-descriptor';
 import { interfaceOf } from '../host-addresses.ts';
 import type { UdpNetwork, UdpSocket } from './udp-network.ts';
@@ -28,6 +28,7 @@ export const KERNEL_UDP: UdpNetwork = {
 };
 
 class KernelSocket implements UdpSocket {
+  readonly segments: boolean;
   readonly #fd: number;
   readonly #watch: DescriptorWatch;
   /** If true, another file may have the descriptor. */
@@ -36,6 +37,7 @@ class KernelSocket implements UdpSocket {
   /** Throws `SystemCallError` EMFILE, and closes the socket, if there are no free descriptors. */
   constructor(opened: number, onReadable: () => void) {
     this.#fd = unreserved('socket', opened);
+    this.segments = useSegments(this.#fd);
     this.#watch = watchDescriptor(this.#fd, onReadable);
     // Other sockets and clients keep the host alive; this one does not.
     this.#watch.hold(false);

@@ -48,12 +48,18 @@ import type { UdpNetwork } from './udp-network.ts';
 /** Datagrams per system call. One queue pair's turn fits. */
 const SLOTS = 32;
 const SLOT_BYTES = PACKET_BYTES_MAX + ICRC_BYTES;
+/** Limit of a received message, which may have many datagrams. */
+const MESSAGE_BYTES = 65_536;
+/** As many as Linux sends in one message; a power of two. */
+const SEGMENTS = 64;
 /** Calls that read a socket before the event loop continues; more while several hosts send. */
 const READS_MAX = 4;
 const SHARED_READS_MAX = 16;
 /** The longest pause before retrying datagrams for which the kernel had no room. */
 const RETRY_MICROS: Micros = 1000;
 const EAGAIN = -11;
+/** EIO, EINVAL, EMSGSIZE: an adapter without checksums, IPsec, or a smaller MTU, so Linux cuts no messages. */
+const UNSEGMENTED: ReadonlySet<number> = new Set([-5, -22, -90]);
 /**
  * How often sockets that could not be opened are tried again: as often as the host lists its addresses, one of
  * which may have gone and come back in between.
@@ -129,8 +135,8 @@ export class UdpLink {
   #first = 0;
   /** When to retry the rest of the batch. */
   #retryAt: Micros | undefined;
-  readonly #in = new IncomingBatch(SLOTS, SLOT_BYTES);
-  readonly #inCrc = new SlotCrc(this.#in.bytes, SLOTS);
+  readonly #in = new IncomingBatch(SLOTS, MESSAGE_BYTES);
+  readonly #inCrc = new SlotCrc(this.#in.bytes, SLOTS * SEGMENTS);
   readonly #shares = new SourceShares();
   readonly #arrival = new PacketArrival();
 
@@ -325,9 +331,16 @@ export class UdpLink {
   /** Sends the batch. Counts packets that cannot be sent, such as ones that are too long. */
   transmit(now: Micros): void {
     if (this.blocked) return;
+    if (this.#socket?.udp.segments === true) this.#out.join();
+    this.#seal(0);
+    this.#send(now);
+  }
+
+  /** Writes the ICRCs of the packets from this slot on. */
+  #seal(first: number): void {
     let known: LinkPath | undefined;
     let headers = this.#headers.four;
-    for (let slot = 0; slot < this.#out.count; slot += 1) {
+    for (let slot = first; slot < this.#out.count; slot += 1) {
       const path = this.#paths[slot] as LinkPath;
       if (path !== known) {
         headers = path.socket.four ? this.#headers.four : this.#headers.six;
@@ -337,11 +350,10 @@ export class UdpLink {
       const start = this.#out.slotAt(slot);
       const length = this.#out.lengthOf(slot) - ICRC_BYTES;
       const end = start + length;
-      const crc = headers.crcOf(this.bytes, start, length);
+      const crc = headers.crcOf(this.bytes, start, length, this.#out.segmentOf(slot));
       const icrc = this.#outCrc.crcOf(slot, start + BTH_BYTES, end, crc);
       writeIcrc(this.bytes, end, icrc ^ (this.#masks[slot] as number));
     }
-    this.#send(now);
   }
 
   /** Retries sockets, and the rest of the batch. True if senders may continue. */
@@ -363,7 +375,13 @@ export class UdpLink {
         this.#retryAt = now + RETRY_MICROS;
         return;
       } else {
-        this.#lose(this.#paths[this.#first] as LinkPath, -sent);
+        const path = this.#paths[this.#first] as LinkPath;
+        if (this.#out.split(this.#first)) {
+          if (UNSEGMENTED.has(sent)) path.single = true;
+          this.#seal(this.#first);
+          continue;
+        }
+        this.#lose(path, -sent);
         this.#first += 1;
       }
     }
@@ -371,7 +389,7 @@ export class UdpLink {
   }
 
   #clear(): void {
-    this.#out.count = 0;
+    this.#out.clear();
     this.#first = 0;
     this.#socket = undefined;
     this.#retryAt = undefined;
@@ -401,42 +419,56 @@ export class UdpLink {
       const count = socket.udp.receive(this.#in);
       // A socket error is about a sent packet; continue with the next read.
       if (count <= 0) break;
-      for (let slot = 0; slot < count; slot += 1) this.#take(socket, slot);
+      for (let slot = 0; slot < count; slot += 1) this.#takeMessage(socket, slot);
       this.#user.handleArrivalsEnd();
       if (count < SLOTS) break;
     }
     this.#user.handleInputEnd();
   }
 
-  #take(socket: LinkSocket, slot: number): void {
+  #takeMessage(socket: LinkSocket, slot: number): void {
     const batch = this.#in;
     const arrival = this.#arrival;
+    const messageBytes = batch.truncated(slot) ? 0 : batch.lengthOf(slot);
+    const segmentBytes = batch.segmentBytesOf(slot) || messageBytes;
     arrival.sourcePort = batch.readSender(slot, arrival.sourceGid);
+    arrival.destGid = socket.gid;
+    arrival.members = socket.members;
+    arrival.trafficClass = batch.trafficClassOf(slot);
+    arrival.hopLimit = batch.hopLimitOf(slot);
+    arrival.start = batch.slotAt(slot);
+    let left = messageBytes;
+    let segment = 0;
+    do {
+      arrival.length = Math.min(segmentBytes, left) - ICRC_BYTES;
+      this.#take(socket, slot, segment);
+      arrival.start += segmentBytes;
+      left -= segmentBytes;
+      segment += 1;
+    } while (left > 0);
+  }
+
+  /** Takes the datagram that `#arrival` describes. */
+  #take(socket: LinkSocket, slot: number, segment: number): void {
+    const arrival = this.#arrival;
     if (!this.#shares.take(arrival.sourceGid)) {
       countAll(socket, 'overShare');
       return;
     }
-    const length = batch.lengthOf(slot) - ICRC_BYTES;
-    if (length < BTH_BYTES || (length & 3) !== 0 || batch.truncated(slot)) {
+    const { length } = arrival;
+    if (length < BTH_BYTES || length > PACKET_BYTES_MAX || (length & 3) !== 0) {
       countAll(socket, 'malformed');
       return;
     }
-    const start = batch.slotAt(slot);
     // Our own multicast, which our queue pairs have already received.
     if (socket.members !== undefined && this.#isOurs(arrival.sourceGid)) return;
-    arrival.destGid = socket.gid;
-    arrival.members = socket.members;
-    arrival.start = start;
-    arrival.length = length;
-    arrival.identification = 0;
-    if (!this.#isWhole(socket, slot)) {
+    if (!this.#isWhole(socket, slot, segment)) {
       countAll(socket, 'icrcErrors');
       return;
     }
-    if (arrival.identification !== 0) countAll(socket, 'identified');
-    arrival.trafficClass = batch.trafficClassOf(slot);
-    arrival.hopLimit = batch.hopLimitOf(slot);
-    this.#user.handleArrival(socket.ports, arrival, batch.bytes);
+    if (arrival.identification !== 0 && arrival.identification !== segment)
+      countAll(socket, 'identified');
+    this.#user.handleArrival(socket.ports, arrival, this.#in.bytes);
   }
 
   #isOurs(sourceGid: Uint8Array): boolean {
@@ -444,21 +476,26 @@ export class UdpLink {
     return false;
   }
 
-  /** Checks the ICRC, and recovers the identification. */
-  #isWhole({ headers, gid, four }: LinkSocket, slot: number): boolean {
+  /**
+   * Checks the ICRC, and recovers the identification: mostly the position in the message, since Linux numbers
+   * segments so.
+   */
+  #isWhole({ headers, gid, four }: LinkSocket, slot: number, segment: number): boolean {
     const arrival = this.#arrival;
     const { bytes } = this.#in;
     const { start, length, sourceGid, sourcePort } = arrival;
     const end = start + length;
     headers.setEnds(sourceGid, gid, sourcePort);
-    const crc = headers.crcOf(bytes, start, length);
-    const icrc = this.#inCrc.crcOf(slot, start + BTH_BYTES, end, crc);
+    const crc = headers.crcOf(bytes, start, length, segment);
+    const view = slot * SEGMENTS + (segment & (SEGMENTS - 1));
+    const icrc = this.#inCrc.crcOf(view, start + BTH_BYTES, end, crc);
     const sent = readIcrc(bytes, end);
+    arrival.identification = four ? segment : 0;
     if (sent === icrc) return true;
     if (!four) return false;
-    const identification = identificationOf(sent, icrc, bytesFromIdentification(length));
-    if (identification === undefined) return false;
-    arrival.identification = identification;
+    const difference = identificationOf(sent, icrc, bytesFromIdentification(length));
+    if (difference === undefined) return false;
+    arrival.identification ^= difference;
     return true;
   }
 }

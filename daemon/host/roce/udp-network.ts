@@ -3,12 +3,14 @@ import type { IncomingBatch, OutgoingBatch } from '#native-bridge/libc/datagram-
 
 /** A socket at UDP port 4791 of an address, or of a group. Never blocks. */
 export interface UdpSocket {
+  /** True if it sends several datagrams as one message: `OutgoingBatch.join`. */
+  readonly segments: boolean;
   /**
    * Sends datagrams from slot `first` on. Returns how many were accepted, or a negative errno if the first
-   * one was not.
+   * message was not.
    */
   send(batch: OutgoingBatch, first: number): number;
-  /** Receives pending datagrams. Returns their number, or a negative errno. */
+  /** Receives pending messages. Returns their number, or a negative errno. */
   receive(batch: IncomingBatch): number;
   close(): void;
 }

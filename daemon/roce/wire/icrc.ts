@@ -95,7 +95,7 @@ export class IcrcHeaders {
   readonly #four: boolean;
   readonly #udp: number;
 
-  /** For IPv4 (`four`) or IPv6. Assumes an IPv4 identification of 0 and "don't fragment". */
+  /** For IPv4 (`four`) or IPv6. Assumes "don't fragment". */
   constructor(four: boolean) {
     const ipBytes = four ? IPV4_BYTES : IPV6_BYTES;
     const bytes = new Uint8Array(ipBytes + UDP_BYTES + BTH_BYTES);
@@ -127,9 +127,9 @@ export class IcrcHeaders {
 
   /**
    * CRC over the headers and the base header at `start` of a packet of `length` bytes, padding included. The
-   * caller continues it over the bytes after the base header.
+   * caller continues it over the bytes after the base header. `identification`: of IPv4.
    */
-  crcOf(packet: Uint8Array, start: number, length: number): number {
+  crcOf(packet: Uint8Array, start: number, length: number, identification = 0): number {
     const bytes = this.#bytes;
     const udp = this.#udp;
     const udpBytes = UDP_BYTES + length + ICRC_BYTES;
@@ -139,6 +139,10 @@ export class IcrcHeaders {
     const ipLength = this.#four ? IPV4_BYTES + udpBytes : udpBytes;
     bytes[at] = ipLength >>> 8;
     bytes[at + 1] = ipLength;
+    if (this.#four) {
+      bytes[IDENTIFICATION_AT] = identification >>> 8;
+      bytes[IDENTIFICATION_AT + 1] = identification;
+    }
     const bth = udp + UDP_BYTES;
     for (let i = 0; i < BTH_BYTES; i += 1) bytes[bth + i] = packet[start + i] as number;
     bytes[bth + 4] = 0xff;

@@ -23,7 +23,7 @@ import { GSI_QKEY, GSI_QPN, MAD_BYTES } from '#daemon/roce/wire/mad';
 import { Packet, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
 import type { IncomingBatch, OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { CM_MESSAGES } from '#test/support/cm-messages';
-import { fillSlot, type Datagram as Sent, sentDatagram } from '#test/support/datagram-slots';
+import { fillSlot, type Datagram as Sent, sentMessages } from '#test/support/datagram-slots';
 import type { Draws } from '#test/support/draws';
 import { hexOf } from '#test/support/hex';
 import { scribble } from '#test/support/mutate';
@@ -82,6 +82,7 @@ class WireNetwork implements UdpNetwork {
 }
 
 class WireSocket implements UdpSocket {
+  readonly segments = true;
   readonly pending: Sent[] = [];
   readonly onReadable: () => void;
   readonly #address: string;
@@ -94,15 +95,15 @@ class WireSocket implements UdpSocket {
   }
 
   send(batch: OutgoingBatch, first: number): number {
-    for (let slot = first; slot < batch.count; slot += 1) {
-      this.#sent.push(sentDatagram(batch, slot, this.#address, ROCE_PORT));
+    for (const message of sentMessages(batch, first, this.#address, ROCE_PORT)) {
+      this.#sent.push(...message);
     }
     return batch.count - first;
   }
 
   receive(batch: IncomingBatch): number {
     const taken = this.pending.splice(0, batch.slots);
-    for (const [slot, datagram] of taken.entries()) fillSlot(batch, slot, datagram);
+    for (const [slot, datagram] of taken.entries()) fillSlot(batch, slot, [datagram]);
     return taken.length;
   }
 

@@ -8,7 +8,7 @@ import { bytesFromIdentification, ICRC_BYTES, ROCE_PORT, readIcrc } from '#daemo
 import { identificationOf } from '#daemon/roce/wire/identification';
 import type { IncomingBatch, OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { SystemCallError } from '#native-bridge/libc/libc';
-import { type Datagram, fillSlot, sentDatagram } from '#test/support/datagram-slots';
+import { type Datagram, fillSlot, sentMessages } from '#test/support/datagram-slots';
 import type { Prng } from '#test/support/prng';
 import type { VirtualTime } from '#test/support/virtual-time';
 
@@ -202,15 +202,17 @@ export class UdpHost implements UdpNetwork {
     return taken;
   }
 
-  /** Sends a datagram. Returns 0, or a negative errno. */
-  send(datagram: Datagram): number {
+  /** Sends a message of one or more datagrams. Returns 0, or a negative errno. */
+  send(message: readonly Datagram[]): number {
     const { network } = this;
-    const peer = isGroup(datagram.to) ? undefined : network.ownerOf(datagram.to);
-    const mtu = peer === undefined ? UNKNOWN_MTU : network.pathOf(this, peer).traits.mtuBytes;
-    const headers = datagram.to.includes(':') ? UDP_HEADERS6_BYTES : UDP_HEADERS_BYTES;
-    if (datagram.bytes.length + headers > mtu) return -Errno.msgSize;
-    this.sent += 1;
-    network.carry(this, datagram);
+    for (const { bytes, to } of message) {
+      const peer = isGroup(to) ? undefined : network.ownerOf(to);
+      const mtu = peer === undefined ? UNKNOWN_MTU : network.pathOf(this, peer).traits.mtuBytes;
+      const headers = to.includes(':') ? UDP_HEADERS6_BYTES : UDP_HEADERS_BYTES;
+      if (bytes.length + headers > mtu) return -Errno.msgSize;
+    }
+    this.sent += message.length;
+    for (const datagram of message) network.carry(this, datagram);
     return 0;
   }
 
@@ -224,7 +226,32 @@ export class UdpHost implements UdpNetwork {
 /** MTU of the interface of a route to an address that no host has. */
 const UNKNOWN_MTU = 1500;
 
+/** Limit of a received message. */
+const MESSAGE_BYTES_MAX = 65_507;
+
+/** True if a datagram may follow the last one of a message. */
+function continues(
+  [first, ...others]: readonly [Datagram, ...Datagram[]],
+  next: Datagram,
+): boolean {
+  const last = others.at(-1) ?? first;
+  const bytes = first.bytes.length * (others.length + 1) + next.bytes.length;
+  return (
+    last.bytes.length === first.bytes.length &&
+    next.bytes.length <= first.bytes.length &&
+    bytes <= MESSAGE_BYTES_MAX &&
+    next.from === first.from &&
+    next.fromPort === first.fromPort &&
+    next.to === first.to &&
+    next.trafficClass === first.trafficClass &&
+    next.hopLimit === first.hopLimit
+  );
+}
+
 class SimUdpSocket implements UdpSocket {
+  /** As a host's kernel does: some send or receive several datagrams as one message, some do both. */
+  readonly segments: boolean;
+  readonly #joins: boolean;
   readonly address: string;
   readonly #host: UdpHost;
   readonly #onReadable: () => void;
@@ -234,6 +261,8 @@ class SimUdpSocket implements UdpSocket {
 
   constructor(host: UdpHost, address: string, onReadable: () => void) {
     this.#host = host;
+    this.segments = host.index % 2 === 0;
+    this.#joins = host.index % 3 === 0;
     this.address = address;
     this.#onReadable = onReadable;
   }
@@ -245,11 +274,11 @@ class SimUdpSocket implements UdpSocket {
     const full = fullOneIn > 0 && prng.oneIn(fullOneIn);
     const room = full ? prng.below(batch.count - first) : batch.count;
     let sent = 0;
-    for (let slot = first; slot < batch.count; slot += 1) {
-      if (sent === room) return sent === 0 ? -Errno.again : sent;
-      const error = this.#host.send(sentDatagram(batch, slot, this.address, ROCE_PORT));
+    for (const message of sentMessages(batch, first, this.address, ROCE_PORT)) {
+      if (sent >= room) return sent === 0 ? -Errno.again : sent;
+      const error = this.#host.send(message);
       if (error !== 0) return sent === 0 ? error : sent;
-      sent += 1;
+      sent += message.length;
     }
     return sent;
   }
@@ -259,11 +288,17 @@ class SimUdpSocket implements UdpSocket {
     for (; count < batch.slots; count += 1) {
       const datagram = this.#queue.shift();
       if (datagram === undefined) break;
-      fillSlot(batch, count, datagram);
+      const message: [Datagram, ...Datagram[]] = [datagram];
+      for (let next = this.#queue[0]; this.#joins && next !== undefined; next = this.#queue[0]) {
+        if (!continues(message, next)) break;
+        message.push(next);
+        this.#queue.shift();
+      }
+      fillSlot(batch, count, message);
       const { from, to } = datagram;
-      if (isGroup(to) && this.#host.addresses.includes(from)) this.#host.echoes += 1;
+      this.#host.read += message.length;
+      if (isGroup(to) && this.#host.addresses.includes(from)) this.#host.echoes += message.length;
     }
-    this.#host.read += count;
     return count === 0 ? -Errno.again : count;
   }
 

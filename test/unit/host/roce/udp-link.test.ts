@@ -4,7 +4,6 @@ import { once } from 'node:events';
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { gidBytes } from '#daemon/host/host-addresses';
 import { KERNEL_UDP } from '#daemon/host/roce/kernel-udp';
-import type { PacketPort } from '#daemon/host/roce/packet-port';
 import { linkCounters, RoceCounters } from '#daemon/host/roce/roce-counters';
 import { type PacketArrival, UdpLink } from '#daemon/host/roce/udp-link';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
@@ -25,6 +24,7 @@ import { hexOf } from '#test/support/hex';
 import { ownAddress } from '#test/support/own-address';
 import { until } from '#test/support/patience';
 import { mappedGid, PEER } from '#test/support/program-steps';
+import { packetOf, portOf } from '#test/support/udp-links';
 
 const PORT = 4791;
 const [OWN_ADDRESS, THEIR_ADDRESS] = [ownAddress(12), ownAddress(13)];
@@ -33,23 +33,6 @@ const THEIRS = gidBytes(THEIR_ADDRESS);
 /** Other hosts: one floods, one arrives late. */
 const [THEIR_ADDRESS_2, THEIR_ADDRESS_3] = [ownAddress(14), ownAddress(15)];
 const [FLOOD, LATE] = [gidBytes(THEIR_ADDRESS_2), gidBytes(THEIR_ADDRESS_3)];
-
-function portOf(...gids: readonly Uint8Array[]): PacketPort {
-  return {
-    name: 'roce0',
-    gid: (index) => gids[index],
-    ownGids: () => gids,
-    has: (gid) => gids.some((own) => hexOf(own) === hexOf(gid)),
-    peer: () => undefined,
-    down: false,
-    counters: new RoceCounters(),
-  };
-}
-
-/** A packet of `length` bytes: invalid, which the link does not check. */
-function packetOf(length: number, seed = 1): Uint8Array {
-  return Uint8Array.from({ length }, (_, index) => (index * 7 * seed + seed) & 0xff);
-}
 
 /** Packet and ICRC as a host with this identification in its IP header sends them. */
 function datagramOf(

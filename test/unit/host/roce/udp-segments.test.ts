@@ -1,0 +1,165 @@
+/** Packets of one length that leave as one message: links on real sockets, and sockets of the test. */
+import { createSocket } from 'node:dgram';
+import { once } from 'node:events';
+import { afterEach, describe, expect, it, vi } from 'vitest';
+import { gidBytes } from '#daemon/host/host-addresses';
+import { crc32 } from '#daemon/roce/wire/crc32';
+import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
+import { ICRC_BYTES, icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
+import { OutgoingBatch } from '#native-bridge/libc/datagram-batch';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { socketAddress } from '#native-bridge/libc/internet-socket';
+import { openUdp } from '#native-bridge/libc/udp-socket';
+import { hexOf } from '#test/support/hex';
+import { ownAddress } from '#test/support/own-address';
+import { until } from '#test/support/patience';
+import { LinkEnd, packetOf } from '#test/support/udp-links';
+
+const PORT = 4791;
+const [NEAR, FAR] = [ownAddress(20), ownAddress(21)];
+const EINVAL = -22;
+/** The packets of a Write of 45,000 bytes: the first has a longer header, the last a shorter payload. */
+const WRITE = [4124, ...Array.from({ length: 9 }, () => 4108), 4052];
+const packets = WRITE.map((length, index) => packetOf(length, index + 1));
+
+/** Positions in their messages: the first packet is one, the others are another. */
+const POSITIONS = [0, ...WRITE.slice(1).keys()];
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+function identifications({ arrivals }: LinkEnd): number[] {
+  return arrivals.map(({ arrival }) => arrival.identification);
+}
+
+/** Sends these packets in one turn. */
+function sendAll(end: LinkEnd, sent: readonly Uint8Array[], to: string): void {
+  const path = end.to(to);
+  for (const packet of sent) end.add(packet, path);
+  end.link.transmit(0);
+}
+
+describe('packets of one length to one destination', () => {
+  it('leave as one message, and the receiving link takes it apart', async () => {
+    using near = new LinkEnd(NEAR);
+    using far = new LinkEnd(FAR);
+    sendAll(near, packets, FAR);
+    await until('all packets', () => far.arrivals.length === packets.length);
+    expect(far.arrivals.map(({ packet }) => packet)).toEqual(packets.map(hexOf));
+    expect(identifications(far)).toEqual(POSITIONS);
+    for (const { arrival } of far.arrivals) {
+      expect(arrival).toMatchObject({ sourcePort: PORT, hopLimit: 9, trafficClass: 8 });
+      expect(hexOf(arrival.sourceGid)).toBe(hexOf(near.gid));
+    }
+    expect(far.port.counters).toMatchObject({ identified: 0, icrcErrors: 0, malformed: 0 });
+  });
+
+  it('reach another receiver one by one; their ICRC covers the identification that Linux writes', async () => {
+    using near = new LinkEnd(NEAR);
+    const peer = createSocket('udp4');
+    const received: Buffer[] = [];
+    peer.on('message', (bytes) => received.push(bytes));
+    peer.bind(PORT, FAR);
+    await once(peer, 'listening');
+    sendAll(near, packets, FAR);
+    await until('all datagrams', () => received.length === packets.length);
+    for (const [index, bytes] of received.entries()) {
+      const datagram = new Datagram();
+      datagram.sourceGid.set(near.gid);
+      datagram.destGid.set(gidBytes(FAR));
+      const packetLength = bytes.length - ICRC_BYTES;
+      const identification = POSITIONS[index] ?? 0;
+      Object.assign(datagram, { sourcePort: PORT, packetLength, identification });
+      const whole = new Uint8Array(datagramHeaderBytes(datagram) + bytes.length);
+      const start = writeDatagramHeaders(whole, 0, datagram);
+      whole.set(bytes, start);
+      const end = start + packetLength;
+      expect(hexOf(whole.subarray(start, end))).toBe(hexOf(packets[index] ?? new Uint8Array(0)));
+      expect(readIcrc(whole, end)).toBe(icrcOf(crc32, whole, 0, start, end));
+    }
+    peer.close();
+  });
+
+  it('leave one by one over IPv6, too, if they are few or go to several places', async () => {
+    using near = new LinkEnd('::1');
+    using far = new LinkEnd(FAR);
+    using near4 = new LinkEnd(NEAR);
+    const [here, there] = [near.to('::1'), near4.to(FAR)];
+    for (const packet of packets.slice(1, 6)) near.add(packet, here);
+    near.link.transmit(0);
+    const again = near4.to(FAR);
+    for (const packet of packets.slice(1, 5)) near4.add(packet, there);
+    for (const packet of packets.slice(1, 5)) near4.add(packet, again);
+    near4.link.transmit(0);
+    await until('all packets', () => far.arrivals.length === 8 && near.arrivals.length === 5);
+    expect(identifications(far)).toEqual(Array.from({ length: 8 }, () => 0));
+    expect(near.port.counters).toMatchObject({ icrcErrors: 0 });
+  });
+
+  it('arrive as one message over IPv6', async () => {
+    using near = new LinkEnd('::1');
+    sendAll(near, packets, '::1');
+    await until('all packets', () => near.arrivals.length === packets.length);
+    expect(near.arrivals.map(({ packet }) => packet)).toEqual(packets.map(hexOf));
+    expect(near.port.counters).toMatchObject({ icrcErrors: 0, identified: 0 });
+  });
+
+  it('leave one by one from then on if the network refuses them as one message', async () => {
+    using near = new LinkEnd(NEAR);
+    using far = new LinkEnd(FAR);
+    const { send } = OutgoingBatch.prototype;
+    // Linux sends what comes before the message that it refuses. Here that packet is lost.
+    const answers = [1, EINVAL];
+    vi.spyOn(OutgoingBatch.prototype, 'send').mockImplementation(function (
+      this: OutgoingBatch,
+      fd,
+      first,
+    ) {
+      return answers.shift() ?? send.call(this, fd, first);
+    });
+    const path = near.to(FAR);
+    for (const packet of packets) near.add(packet, path);
+    near.link.transmit(0);
+    expect([path.single, answers]).toEqual([true, []]);
+    for (const packet of packets) near.add(packet, path);
+    near.link.transmit(0);
+    await until('all packets', () => far.arrivals.length === 2 * packets.length - 1);
+    expect(new Set(identifications(far))).toEqual(new Set([0]));
+    expect(far.port.counters).toMatchObject({ icrcErrors: 0 });
+    expect(near.port.counters.undeliverable).toBe(0);
+  });
+
+  it('count one by one if they cannot leave at all', () => {
+    using near = new LinkEnd(NEAR);
+    const path = near.to(FAR);
+    for (const packet of packets) near.add(packet, path);
+    vi.spyOn(OutgoingBatch.prototype, 'send').mockReturnValue(-1);
+    near.link.transmit(0);
+    expect(near.port.counters.undeliverable).toBe(packets.length);
+    // EPERM: a firewall, which may change its mind.
+    expect(path.single).toBeUndefined();
+  });
+});
+
+describe("a stranger's message of several datagrams", () => {
+  it.each([
+    ['no packets', 33, 33],
+    ['only the start of one at the end', 32, 7],
+  ])('is dropped and counted datagram by datagram if it has %s', async (_, length, last) => {
+    using far = new LinkEnd(FAR);
+    const { fd } = openUdp(NEAR, PORT, 65_536);
+    const batch = new OutgoingBatch(8, 64);
+    const name = socketAddress(FAR, PORT);
+    const destination = { name, trafficClass: 0, hopLimit: 0 };
+    for (let slot = 0; slot < 8; slot += 1) batch.add(slot < 7 ? length : last, destination);
+    batch.join();
+    expect(batch.segmentOf(7)).toBe(7);
+    expect(batch.send(fd, 0)).toBe(8);
+    closeDescriptor(fd);
+    const { counters } = far.port;
+    await until('eight errors', () => counters.malformed + counters.icrcErrors === 8);
+    expect(counters.malformed).toBe(last === 7 ? 1 : 8);
+    expect(far.arrivals).toEqual([]);
+  });
+});
