@@ -28,10 +28,11 @@ export interface PacketQP {
 }
 
 /**
- * Limit of packets in flight to another host: at the largest path MTU, three such windows fit into Linux's
- * default receive buffer (208 KiB, doubled for its own overhead).
+ * Limits of packets in flight to another host, at first and as long as none is lost. At the largest path MTU,
+ * three of the first fit into Linux's default receive buffer (208 KiB, doubled for its own overhead).
  */
-const WINDOW_PACKETS = 32;
+const FIRST_WINDOW_PACKETS = 32;
+const WINDOW_PACKETS = 64;
 
 /** The last number used for `place`. */
 let places = 0;
@@ -187,7 +188,7 @@ export class PacketConnection implements ProgramWire {
     this.path = undefined;
     if (this.peer !== undefined || this.qp.type === QPType.ud) return attributes;
     this.path = this.#user.wayOut(this.port, ahAttr);
-    if (this.path !== undefined) this.wire.pace?.(WINDOW_PACKETS);
+    if (this.path !== undefined) this.wire.pace?.(FIRST_WINDOW_PACKETS, WINDOW_PACKETS);
     return pathMtu <= routeMtu ? attributes : { ...attributes, pathMtu: routeMtu };
   }
 

@@ -7,7 +7,7 @@
  * share.
  */
 
-/** Packets of one sender per turn: eight connections with full windows. */
+/** Packets of one sender per turn: four connections with full windows. */
 const SOURCE_PACKETS = 256;
 /** Number of hashes; a power of two. */
 const SOURCES = 1024;

@@ -21,7 +21,7 @@ const NONE = -1;
 export class Pacing {
   /** How many packets may be unacknowledged now. */
   limit: number;
-  readonly #window: number;
+  readonly #most: number;
   /** Packets acknowledged since `limit` last grew. */
   #grownBy = 0;
   /** Round trip time: smoothed, and its variation; 0 before the first measurement. */
@@ -33,9 +33,10 @@ export class Pacing {
   /** Doubled by each retransmission without an answer. */
   #patience = PATIENCE_FIRST_MICROS;
 
-  constructor(windowPackets: number) {
-    this.limit = windowPackets;
-    this.#window = windowPackets;
+  /** `limit` starts at `first`, and grows to `most`. */
+  constructor(first: number, most: number) {
+    this.limit = first;
+    this.#most = most;
   }
 
   /** How long to wait for an answer before retransmitting. */
@@ -56,7 +57,7 @@ export class Pacing {
       this.#sample = NONE;
     }
     this.#patience = this.#expected();
-    if (this.limit === this.#window) return;
+    if (this.limit === this.#most) return;
     this.#grownBy += packets;
     if (this.#grownBy < this.limit) return;
     this.#grownBy = 0;

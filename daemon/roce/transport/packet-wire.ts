@@ -19,10 +19,10 @@ export interface TransportFailure {
 
 export interface PacketWire extends ProgramWire {
   /**
-   * Limits unacknowledged packets to `windowPackets`, and to fewer after losses: for a network that drops
-   * packets. Call before the first packet. Wires without acknowledgments do not implement it.
+   * Limits unacknowledged packets to `first`, to fewer after losses, and without to more, up to `most`: for a
+   * network that drops packets. Call before the first packet. Wires without acknowledgments do not implement it.
    */
-  pace?(windowPackets: number): void;
+  pace?(first: number, most: number): void;
   // Inputs
   /**
    * Handles a packet for this queue pair. Its payload is in `bytes`, which must not change until

@@ -63,8 +63,8 @@ export class ReliableWire implements PacketWire {
     this.#requester.configure(path, this.#sendable);
   }
 
-  pace(windowPackets: number): void {
-    this.#requester.pace(windowPackets);
+  pace(first: number, most: number): void {
+    this.#requester.pace(first, most);
   }
 
   pump(): void {

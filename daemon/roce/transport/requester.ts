@@ -82,6 +82,7 @@ export class Requester {
   timeouts = 0;
   readonly #user: DeferringUser;
   readonly #outcome: Outcome;
+  /** Packets of a part of a Read. Unless paced, also how many packets may be unacknowledged. */
   #window: number;
   /** Undefined on a lossless network. */
   #pacing: Pacing | undefined = undefined;
@@ -163,11 +164,11 @@ export class Requester {
     this.#rnrLeft = rnrRetry;
   }
 
-  pace(windowPackets: number): void {
+  pace(first: number, most: number): void {
     // The window determines the parts of Reads in flight.
     if (this.#open) return;
-    this.#window = windowPackets;
-    this.#pacing = new Pacing(windowPackets);
+    this.#window = first;
+    this.#pacing = new Pacing(first, most);
   }
 
   /** Retries after memory may have become ready. */
@@ -190,7 +191,6 @@ export class Requester {
     assert(psnDistance(this.#highPsn, this.#sendPsn) >= 0, 'next PSN beyond the highest one sent');
     assert(count > 0 || unacked === this.#nextPsn, 'unacknowledged PSNs without a message');
     assert(count > 0 || this.#requests === 0, 'requests in flight without a message');
-    assert(this.#limit <= this.#window, 'pacing exceeds the window');
     assert(this.#requests <= REQUESTS_MAX, 'too many requests in flight');
   }
 

@@ -9,7 +9,7 @@ import { addressAt, REMOTE_KEY } from '#test/support/model-user';
 import { Prng } from '#test/support/prng';
 import { pathOf, TransportSide } from '#test/support/transport-pair';
 
-const WINDOW_PACKETS = 32;
+const [FIRST_WINDOW_PACKETS, WINDOW_PACKETS] = [32, 64];
 const PACKET_MICROS = 10;
 const DELAY_MICROS = 50;
 const MESSAGE_BYTES = 16_384;
@@ -31,7 +31,7 @@ function transfer(kind: 'write' | 'read', lostPercent: number): Outcome {
   const sides = [0, 1].map(() => new TransportSide(1 << 16, {}));
   const [a, b] = sides as [TransportSide, TransportSide];
   for (const { wire } of sides) {
-    wire.pace?.(WINDOW_PACKETS);
+    wire.pace?.(FIRST_WINDOW_PACKETS, WINDOW_PACKETS);
     wire.modified(PATH, QPState.RTR, 0);
     wire.modified(PATH, QPState.RTS, 0);
   }

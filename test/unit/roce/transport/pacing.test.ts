@@ -8,11 +8,11 @@ import { ACK_WITHOUT_CREDITS, rnrSyndrome } from '#daemon/roce/wire/syndrome';
 import { addressAt, REMOTE_KEY } from '#test/support/model-user';
 import { pathOf, TransportPair, TransportSide } from '#test/support/transport-pair';
 
-const WINDOW = 32;
+const [WINDOW, MOST] = [32, 64];
 
 describe('pacing', () => {
   it('halves the window after a loss, and adds a packet for each window', () => {
-    const pacing = new Pacing(WINDOW);
+    const pacing = new Pacing(WINDOW, MOST);
     pacing.lost();
     expect(pacing.limit).toBe(16);
     pacing.lost();
@@ -23,12 +23,12 @@ describe('pacing', () => {
     expect(pacing.limit).toBe(4);
     pacing.acknowledged(1, 4, 0);
     expect(pacing.limit).toBe(5);
-    for (let psn = 5; psn < 2000; psn += 1) pacing.acknowledged(1, psn, 0);
-    expect(pacing.limit).toBe(WINDOW);
+    for (let psn = 5; psn < 3000; psn += 1) pacing.acknowledged(1, psn, 0);
+    expect(pacing.limit).toBe(MOST);
   });
 
   it('waits by mean and variation of round trips, and doubles after each timeout', () => {
-    const pacing = new Pacing(WINDOW);
+    const pacing = new Pacing(WINDOW, MOST);
     expect(pacing.patienceMicros).toBe(20_000);
     for (let psn = 0; psn < 100; psn += 1) {
       pacing.sent(psn, psn * 1000);
@@ -49,7 +49,7 @@ describe('pacing', () => {
   });
 
   it('does not measure retransmitted packets', () => {
-    const pacing = new Pacing(WINDOW);
+    const pacing = new Pacing(WINDOW, MOST);
     pacing.sent(1, 0);
     pacing.lost();
     pacing.acknowledged(1, 2, 900_000);
@@ -60,7 +60,7 @@ describe('pacing', () => {
 describe('a paced connection', () => {
   function sideOf(): TransportSide {
     const side = new TransportSide(65_536, {});
-    side.wire.pace?.(WINDOW);
+    side.wire.pace?.(WINDOW, MOST);
     for (const state of [QPState.RTR, QPState.RTS]) {
       side.wire.modified(pathOf({ timeout: 14 }), state, 0);
     }
@@ -98,7 +98,7 @@ describe('a paced connection', () => {
 
   it('does not count the wait for a receiver that is not ready as a round trip', () => {
     const side = new TransportSide(65_536, {});
-    side.wire.pace?.(WINDOW);
+    side.wire.pace?.(WINDOW, MOST);
     for (const state of [QPState.RTR, QPState.RTS]) {
       side.wire.modified(pathOf({ timeout: 20 }), state, 0);
     }
