@@ -1,6 +1,7 @@
 /**
- * The baseline of RoCE between daemons: datagrams sent and received like the link does, many per
- * system call, and round trips over Node's own sockets. Run as a worker of the bench.
+ * The baselines of RoCE between daemons: datagrams sent and received many per system call, as segments of
+ * longer messages, like the link does, or not; and round trips over Node's own sockets. Run as a worker of the
+ * bench.
  */
 import { createSocket, type Socket } from 'node:dgram';
 import { once } from 'node:events';
@@ -9,10 +10,11 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { IncomingBatch, OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
-import { openUdp } from '#native-bridge/libc/udp-socket';
+import { openUdp, useSegments } from '#native-bridge/libc/udp-socket';
 import { serveCalls } from './channel.ts';
 
 const BATCH = 32;
+const MESSAGE_BYTES = 65_536;
 const BUFFER_BYTES = 4_194_304;
 /** A sink without datagrams for this long has received the last one. */
 const QUIET_MS = 200;
@@ -22,9 +24,12 @@ let sink: Promise<number> | undefined;
 let echo: Socket | undefined;
 
 const methods = {
-  sink({ address, port, bytes }: { address: string; port: number; bytes: number }): void {
+  sink(argument: { address: string; port: number; bytes: number; segments: boolean }): void {
+    const { address, port, bytes, segments } = argument;
     const { fd } = openUdp(address, port, BUFFER_BYTES);
-    sink = receiveAll(fd, bytes).finally(() => closeDescriptor(fd));
+    if (segments) useSegments(fd);
+    const slotBytes = segments ? MESSAGE_BYTES : bytes;
+    sink = receiveAll(fd, slotBytes).finally(() => closeDescriptor(fd));
   },
 
   /** Bytes per second that the sink has read, from the first to the last datagram. */
@@ -39,12 +44,14 @@ const methods = {
     port: number;
     bytes: number;
     count: number;
+    segments: boolean;
   }): Promise<void> {
-    const { from, to, port, bytes, count } = argument;
+    const { from, to, port, bytes, count, segments } = argument;
     const { fd } = openUdp(from, port, BUFFER_BYTES);
     const batch = new OutgoingBatch(BATCH, bytes);
     const destination = { name: socketAddress(to, port), trafficClass: 0, hopLimit: 0 };
     for (let slot = 0; slot < BATCH; slot += 1) batch.add(bytes, destination);
+    if (segments) batch.join();
     for (let sent = 0; sent < count; ) {
       const taken = batch.send(fd, 0);
       if (taken < 0 && taken !== EAGAIN) throw new Error(`the kernel refuses datagrams: ${taken}`);
@@ -92,15 +99,15 @@ const methods = {
 
 export type RawUdpMethods = typeof methods;
 
-async function receiveAll(fd: number, bytes: number): Promise<number> {
-  const batch = new IncomingBatch(BATCH, bytes);
+async function receiveAll(fd: number, slotBytes: number): Promise<number> {
+  const batch = new IncomingBatch(BATCH, slotBytes);
   let [received, first, last] = [0, 0, performance.now()];
   for (;;) {
     const count = batch.receive(fd);
     const now = performance.now();
     if (count > 0) {
       if (received === 0) first = now;
-      received += count * bytes;
+      for (let slot = 0; slot < count; slot += 1) received += batch.lengthOf(slot);
       last = now;
     } else if (received > 0 && now - last > QUIET_MS) {
       return (received / (last - first)) * 1000;

@@ -57,7 +57,16 @@ export const ROCE_MEASUREMENTS: readonly Measurement[] = [
     unit: 'MB/s',
     better: 'higher',
     target: { kind: 'value', limit: 400 },
-    baselines: [{ title: `raw UDP of ${DATAGRAM_BYTES} bytes by sendmmsg`, run: rawDatagrams }],
+    baselines: [
+      {
+        title: `raw UDP of ${DATAGRAM_BYTES} bytes by sendmmsg`,
+        run: (rig, scale) => rawDatagrams(rig, scale, false),
+      },
+      {
+        title: 'the same with UDP_SEGMENT and UDP_GRO',
+        run: (rig, scale) => rawDatagrams(rig, scale, true),
+      },
+    ],
     run: async (rig, scale) => {
       const words = ['ib_write_bw', '--report_gbits', '-n', countOf(LARGE_COUNT, scale)];
       const figures = await between(rig, words, LARGE_BYTES);
@@ -95,13 +104,13 @@ async function between(
 }
 
 /** MB/s received; datagrams for which the receiver has no room are lost. */
-async function rawDatagrams(rig: Rig, scale: number): Promise<number> {
+async function rawDatagrams(rig: Rig, scale: number, segments: boolean): Promise<number> {
   const { active, passive } = rig.rawUdp();
   const [from, to] = UDP_ADDRESSES;
   const [port, bytes] = [RAW_PORT, DATAGRAM_BYTES];
-  await passive.call('sink', { address: to, port, bytes });
+  await passive.call('sink', { address: to, port, bytes, segments });
   const count = Math.ceil(DATAGRAM_COUNT * scale);
-  await active.call('stream', { from, to, port, bytes, count });
+  await active.call('stream', { from, to, port, bytes, count, segments });
   return (await passive.call('received', undefined)) / 1e6;
 }
 
