@@ -15,6 +15,7 @@ const BUFFER_BYTES = 4_194_304;
 const EBADF = 9;
 
 export const KERNEL_UDP: UdpNetwork = {
+  messageBytes: 65_536,
   open(address, onReadable) {
     const { fd } = openUdp(address, ROCE_PORT, BUFFER_BYTES);
     sendGroups(fd, address);

@@ -48,10 +48,8 @@ import type { UdpNetwork } from './udp-network.ts';
 /** Datagrams per system call. One queue pair's turn fits. */
 const SLOTS = 32;
 const SLOT_BYTES = PACKET_BYTES_MAX + ICRC_BYTES;
-/** Limit of a received message, which may have many datagrams. */
-const MESSAGE_BYTES = 65_536;
-/** As many as Linux sends in one message; a power of two. */
-const SEGMENTS = 64;
+/** Received datagrams of a message with a view of their own: those of the largest path MTU; a power of two. */
+const SEGMENT_VIEWS = 16;
 /** Calls that read a socket before the event loop continues; more while several hosts send. */
 const READS_MAX = 4;
 const SHARED_READS_MAX = 16;
@@ -135,14 +133,16 @@ export class UdpLink {
   #first = 0;
   /** When to retry the rest of the batch. */
   #retryAt: Micros | undefined;
-  readonly #in = new IncomingBatch(SLOTS, MESSAGE_BYTES);
-  readonly #inCrc = new SlotCrc(this.#in.bytes, SLOTS * SEGMENTS);
+  readonly #in: IncomingBatch;
+  readonly #inCrc: SlotCrc;
   readonly #shares = new SourceShares();
   readonly #arrival = new PacketArrival();
 
   constructor(network: UdpNetwork, user: UdpUser) {
     this.#network = network;
     this.#user = user;
+    this.#in = new IncomingBatch(SLOTS, network.messageBytes);
+    this.#inCrc = new SlotCrc(this.#in.bytes, SLOTS * SEGMENT_VIEWS);
     this.#groups = new GroupSockets(network, {
       read: (socket) => this.#read(socket),
       note: (key, text) => this.#noteOnce('warn', key, text),
@@ -487,7 +487,7 @@ export class UdpLink {
     const end = start + length;
     headers.setEnds(sourceGid, gid, sourcePort);
     const crc = headers.crcOf(bytes, start, length, segment);
-    const view = slot * SEGMENTS + (segment & (SEGMENTS - 1));
+    const view = slot * SEGMENT_VIEWS + (segment & (SEGMENT_VIEWS - 1));
     const icrc = this.#inCrc.crcOf(view, start + BTH_BYTES, end, crc);
     const sent = readIcrc(bytes, end);
     arrival.identification = four ? segment : 0;

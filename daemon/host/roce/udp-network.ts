@@ -17,6 +17,8 @@ export interface UdpSocket {
 
 /** All methods throw `SystemCallError`. */
 export interface UdpNetwork {
+  /** Limit of a received message, which may have many datagrams. At least the longest datagram. */
+  readonly messageBytes: number;
   /** `onReadable` is called in a separate turn whenever datagrams are pending. */
   open(address: string, onReadable: () => void): UdpSocket;
   /** A socket that receives only datagrams to a group, on the interfaces of the addresses `on`. */

@@ -55,6 +55,7 @@ const PAUSES = [0, 0, 0, 0, 0, 0, 1000, 1000, 3_000_000, 200_000_000] as const;
 
 /** UDP whose datagrams this target delivers and takes. */
 class WireNetwork implements UdpNetwork {
+  readonly messageBytes = 8192;
   readonly sent: Sent[] = [];
   readonly #sockets = new Map<string, WireSocket>();
   time: VirtualTime | undefined;

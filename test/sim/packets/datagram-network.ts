@@ -144,8 +144,12 @@ export class DatagramNetwork {
   }
 }
 
+/** Limit of a received message: less than Linux's, so that a run costs less memory. */
+const MESSAGE_BYTES_MAX = 8192;
+
 /** UDP of one host. */
 export class UdpHost implements UdpNetwork {
+  readonly messageBytes = MESSAGE_BYTES_MAX;
   readonly network: DatagramNetwork;
   readonly index: number;
   readonly addresses: readonly string[];
@@ -225,9 +229,6 @@ export class UdpHost implements UdpNetwork {
 
 /** MTU of the interface of a route to an address that no host has. */
 const UNKNOWN_MTU = 1500;
-
-/** Limit of a received message. */
-const MESSAGE_BYTES_MAX = 65_507;
 
 /** True if a datagram may follow the last one of a message. */
 function continues(
