@@ -146,8 +146,6 @@ export interface UdpDestination {
  * in the identification of IPv4.
  */
 export class OutgoingBatch extends Batch {
-  /** Datagrams in the batch, in the slots before this one. */
-  count = 0;
   /** By slot. */
   readonly #destinations: (UdpDestination | undefined)[];
   readonly #messageOf: Uint16Array;
@@ -156,6 +154,7 @@ export class OutgoingBatch extends Batch {
   readonly #addressed: (UdpDestination | undefined)[];
   readonly #controlBytes: Uint8Array;
   #messages = 0;
+  #count = 0;
 
   constructor(slots: number, slotBytes: number) {
     super(slots, slotBytes);
@@ -164,6 +163,11 @@ export class OutgoingBatch extends Batch {
     this.#firsts = Uint16Array.from({ length: slots }, (_, slot) => slot);
     this.#addressed = Array.from({ length: slots }, () => undefined);
     this.#controlBytes = new Uint8Array(slots);
+  }
+
+  /** Datagrams in the batch, in the slots before this one. */
+  get count(): number {
+    return this.#count;
   }
 
   lengthOf(index: number): number {
@@ -177,23 +181,23 @@ export class OutgoingBatch extends Batch {
 
   /** Removes all datagrams. */
   clear(): void {
-    this.count = 0;
+    this.#count = 0;
     this.#messages = 0;
   }
 
   /** Fills the next slot: `lengthBytes` for `destination`. A slot must be free. */
   add(lengthBytes: number, destination: UdpDestination): void {
-    const index = this.count;
+    const index = this.#count;
     this.setLength(index, lengthBytes);
     this.#destinations[index] = destination;
-    this.count += 1;
+    this.#count += 1;
     this.#begin(index, 1);
   }
 
   /** Joins datagrams to one destination into messages. For a socket that can, see `useSegments`. */
   join(): void {
     this.#messages = 0;
-    for (let slot = 0; slot < this.count; ) {
+    for (let slot = 0; slot < this.#count; ) {
       const run = this.#runAt(slot);
       const segments = run < SEGMENTS_MIN ? 1 : run;
       this.#begin(slot, segments);
@@ -206,7 +210,7 @@ export class OutgoingBatch extends Batch {
     const destination = this.#destinations[first] as UdpDestination;
     if (destination.single === true) return 1;
     const segmentBytes = this.lengthOf(first);
-    const end = Math.min(this.count, first + SEGMENTS_MAX);
+    const end = Math.min(this.#count, first + SEGMENTS_MAX);
     let bytes = segmentBytes;
     for (let slot = first + 1; slot < end; slot += 1) {
       const length = this.lengthOf(slot);
@@ -222,9 +226,9 @@ export class OutgoingBatch extends Batch {
   split(first: number): boolean {
     const message = this.#messageOf[first] as number;
     const next =
-      message + 1 === this.#messages ? this.count : (this.#firsts[message + 1] as number);
+      message + 1 === this.#messages ? this.#count : (this.#firsts[message + 1] as number);
     this.#messages = message;
-    for (let slot = first; slot < this.count; slot += 1) this.#begin(slot, 1);
+    for (let slot = first; slot < this.#count; slot += 1) this.#begin(slot, 1);
     return next > first + 1;
   }
 
@@ -238,7 +242,7 @@ export class OutgoingBatch extends Batch {
     const sent = sendmmsg(fd, headers, this.#messages - message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (sent < 0) return -lastErrno();
     const next = message + sent;
-    return (next === this.#messages ? this.count : (this.#firsts[next] as number)) - first;
+    return (next === this.#messages ? this.#count : (this.#firsts[next] as number)) - first;
   }
 
   /** Adds a message with the datagrams of these slots. */

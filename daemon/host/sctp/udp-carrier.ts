@@ -408,7 +408,7 @@ export class UdpCarrier implements PacketCarrier {
   }
 
   #clear(): void {
-    this.#out.count = 0;
+    this.#out.clear();
     this.#first = 0;
     this.#socket = undefined;
   }

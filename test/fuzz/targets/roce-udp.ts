@@ -150,7 +150,7 @@ class UdpState implements FuzzState {
     }
     const taken = this.#out.send(socket.fd, 0);
     claim(taken === expected.sent, `the kernel took ${taken} of ${expected.sent} datagrams`);
-    this.#out.count = 0;
+    this.#out.clear();
     for (let turns = 0; this.#counted().all - before.all < expected.sent; turns += 1) {
       claim(turns < TURNS_MAX, 'a datagram was not counted');
       await turn();

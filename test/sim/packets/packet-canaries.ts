@@ -323,7 +323,7 @@ const BUGS: readonly PacketCanary[] = [
     edits: [
       {
         file: 'daemon/host/roce/udp-link.js',
-        find: 'if (!this.#isWhole(socket, slot)) {',
+        find: 'if (!this.#isWhole(socket, slot, segment)) {',
         replace: 'if (false) {',
       },
     ],
