@@ -52,8 +52,8 @@ export const ShimOp = {
   /** Payload: u32 pid of the parent; first request of a connection that a forked child attached. */
   child: 7,
   /**
-   * Arms a completion queue of a ring with indices for one event; `armRequest` parses the argument.
-   * One-way only: errors are ignored.
+   * A completion queue was armed in its ring, and a completion was shown meanwhile, perhaps before the daemon
+   * could know; `armRequest` parses the argument. One-way only: errors are ignored.
    */
   arm: 8,
   /**
@@ -77,19 +77,13 @@ export const RequestFlag = {
 
 interface ArmRequest {
   readonly handle: number;
-  readonly solicitedOnly: boolean;
-  /** Completions that the program could see, modulo 2^32. */
+  /** Completions that the program could see before it armed the queue, modulo 2^32. */
   readonly seen: number;
 }
 
-/** Parses the argument of `arm`: handle, below 2^20; 2^20 if solicited only; 2^21 times the count. */
+/** Parses the argument of `arm`: handle, below 2^20, and 2^20 times the count. */
 export function armRequest(argument: number): ArmRequest {
-  const upper = Math.floor(argument / 2 ** 20);
-  return {
-    handle: argument % 2 ** 20,
-    solicitedOnly: upper % 2 !== 0,
-    seen: Math.floor(upper / 2),
-  };
+  return { handle: argument % 2 ** 20, seen: Math.floor(argument / 2 ** 20) };
 }
 
 export const ReplyFlag = {

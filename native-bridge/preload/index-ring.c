@@ -12,6 +12,9 @@
 #define SHOWN_OFFSET 132
 #define CONSUMER_OFFSET 256
 #define SEEN_OFFSET 260
+#define ARMED_OFFSET 264
+#define ARMED_SOLICITED 1u
+#define ARMED_ANY 2u
 #define SLOTS_OFFSET 384
 #define SLOT_SHIFT_MAX 20
 /* `struct ib_uverbs_wc`. */
@@ -54,8 +57,11 @@ uint32_t index_ring_unfinished(const struct index_ring *receives) {
   return (index_ring_first(receives) - completed) & receives->mask;
 }
 
-uint32_t index_ring_shown(const struct index_ring *ring) {
-  return atomic_load(word_at(ring, SHOWN_OFFSET));
+bool index_ring_arm(const struct index_ring *completions, bool solicited_only, uint32_t *shown) {
+  index_word *count = word_at(completions, SHOWN_OFFSET);
+  *shown = atomic_load(count);
+  atomic_fetch_or(word_at(completions, ARMED_OFFSET), solicited_only ? ARMED_SOLICITED : ARMED_ANY);
+  return atomic_load(count) == *shown;
 }
 
 static uint8_t *slot_of(const struct index_ring *ring, uint32_t index) {

@@ -28,8 +28,9 @@ uint32_t index_ring_used(const struct index_ring *ring);
 /* Receives that the daemon has given back but not counted as completed. */
 uint32_t index_ring_unfinished(const struct index_ring *receives);
 
-/* How many elements a daemon that fills the ring has shown, modulo 2^32. */
-uint32_t index_ring_shown(const struct index_ring *ring);
+/* Arms a ring of completions for one event. False if the daemon showed a completion meanwhile, when
+ * it may not have seen that: it must look. Stores how many it had shown before, modulo 2^32. */
+bool index_ring_arm(const struct index_ring *completions, bool solicited_only, uint32_t *shown);
 
 /* The index of the consumer. */
 uint32_t index_ring_first(const struct index_ring *ring);

@@ -13,7 +13,7 @@
 _Static_assert(sizeof(void *) == 8, "the kernel ABI served here is the 64-bit one");
 
 #define IPC_MAGIC 0x64727769u
-#define IPC_VERSION 4
+#define IPC_VERSION 5
 #define TOKEN_BYTES 16
 
 enum frame_type { FRAME_HELLO = 1, FRAME_WELCOME = 2 };
@@ -66,11 +66,10 @@ enum operation {
   OP_EXPLAIN = 11,
 };
 
-/* The argument of OP_ARM: a handle below this limit, a bit, and how many completions the program
- * could see. */
+/* The argument of OP_ARM: a handle below this limit, and how many completions the program could
+ * see. */
 #define ARM_HANDLES (1u << 20)
-#define ARM_SOLICITED_BIT 20u
-#define ARM_SEEN_SHIFT 21u
+#define ARM_SEEN_SHIFT 20u
 
 /* Of a doorbell or an arming: send no reply. */
 #define REQUEST_ONE_WAY 1u

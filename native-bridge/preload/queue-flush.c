@@ -7,7 +7,6 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "index-ring.h"
 #include "raw-call.h"
 
 #define SEND_ELEMENT_BYTES 120u
@@ -240,13 +239,10 @@ struct sends queues_sends(const struct mapped_queue *list, uint32_t completion_h
   return sum;
 }
 
-bool queue_shown(const struct mapped_queue *list, uint32_t handle, uint32_t *shown) {
-  struct index_ring ring;
+bool queue_completions(const struct mapped_queue *list, uint32_t handle, struct index_ring *ring) {
   for (const struct mapped_queue *queue = list; queue != NULL; queue = queue->next) {
     if (queue->kind != QUEUE_COMPLETION || queue->handle != handle || !queue->indexed) continue;
-    if (queue->memory == NULL || !index_ring_of(queue, &ring)) return false;
-    *shown = index_ring_shown(&ring);
-    return true;
+    return queue->memory != NULL && index_ring_of(queue, ring);
   }
   return false;
 }

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "index-ring.h"
+
 enum queue_kind { QUEUE_COMPLETION, QUEUE_SEND, QUEUE_RECEIVE };
 
 struct mapped_queue {
@@ -60,9 +62,8 @@ struct sends {
 /* The sends of all send queues that complete to the queue with this handle. */
 struct sends queues_sends(const struct mapped_queue *list, uint32_t completion_handle);
 
-/* How many completions the queue with this handle has shown, if its ring has indices. False if
- * there is no such queue. */
-bool queue_shown(const struct mapped_queue *list, uint32_t handle, uint32_t *shown);
+/* The completion queue with this handle, if its ring has indices. False if there is none. */
+bool queue_completions(const struct mapped_queue *list, uint32_t handle, struct index_ring *ring);
 
 /* The daemon is gone: completes outstanding work, in the newest queues first. */
 void queues_flush(struct mapped_queue *list);

@@ -259,23 +259,27 @@ static int post_send(struct command *command) {
   return ring(command) ? 0 : command_run(command);
 }
 
-/* Arms a completion queue whose ring has indices, without waiting for the daemon. The request says
- * how many completions the program can have seen; if there are more, the queue fires at once.
- * False: send it like any other command. */
+/* Arms a completion queue whose ring has indices in that ring. Only if a completion came meanwhile
+ * the daemon is told, with how many completions the program can have seen before: if it has not
+ * fired for that one, it does then. False: send it like any other command. */
 static bool arm(const struct command *command) {
   const struct uverbs_notify *request = &command->request.notify;
   struct device_file *file = command->endpoint->file;
   if (!file->index_rings || command->length != sizeof *request) return false;
-  uint64_t solicited = request->solicited_only != 0;
+  if (file->inherited || request->handle >= ARM_HANDLES) return false;
+  /* The word outlives the daemon, so a thread must watch for its death. */
+  if (atomic_load(&file->watch_fd) < 0) return false;
+  if (atomic_load(&file->state) != CONNECTION_OPEN) return false;
+  struct index_ring ring;
   uint32_t seen;
-  /* Under the lock, so the queue is not resized between reading its ring and the request. */
+  /* Under the lock, so the queue is not resized meanwhile. */
   pthread_mutex_lock(&file->command_lock);
-  bool sent = request->handle < ARM_HANDLES && queue_shown(file->queues, request->handle, &seen) &&
-              exchange_send_one_way(file, OP_ARM,
-                                    request->handle | solicited << ARM_SOLICITED_BIT |
-                                        (uint64_t)seen << ARM_SEEN_SHIFT);
+  bool armed =
+      queue_completions(file->queues, request->handle, &ring) &&
+      (index_ring_arm(&ring, request->solicited_only != 0, &seen) ||
+       exchange_send_one_way(file, OP_ARM, request->handle | (uint64_t)seen << ARM_SEEN_SHIFT));
   pthread_mutex_unlock(&file->command_lock);
-  return sent;
+  return armed;
 }
 
 static int request_notify(struct command *command) {

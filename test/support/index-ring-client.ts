@@ -40,6 +40,10 @@ export class IndexRingClient {
   get shown(): number {
     return this.view.getUint32(132, true);
   }
+  /** Requests one notification: 1 for a solicited completion, 2 for any, as the preload library does. */
+  arm(bits: number): void {
+    Atomics.or(new Int32Array(this.bytes.buffer, this.bytes.byteOffset + 264, 1), 0, bits);
+  }
   get full(): boolean {
     return ((this.producer + 1) & this.mask) === this.consumer;
   }

@@ -29,7 +29,7 @@ import { decodeText, encodeText, encodeValue, IpcFormatError, type IpcValue } fr
  * Since 2, the rings of a device are one file, and operation 2 asks for it. Since 3, the rings of a
  * client are parts of few files, too. Since 4, a device sends the reasons of failed work.
  */
-export const IPC_VERSION = 4;
+export const IPC_VERSION = 5;
 /** 'iwrd' */
 const IPC_MAGIC = 0x64_72_77_69;
 

@@ -90,8 +90,8 @@ export class UverbsFile extends OpenDevice implements KernelFile {
   }
 
   #arm(argument: number): KernelReply {
-    const { handle, solicitedOnly, seen } = armRequest(argument);
-    this.table.expect('cq', handle).cq.arm(solicitedOnly, seen);
+    const { handle, seen } = armRequest(argument);
+    this.table.expect('cq', handle).cq.checkArmed(seen);
     this.services.host.drain();
     return DONE;
   }

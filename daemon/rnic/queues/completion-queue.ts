@@ -118,20 +118,22 @@ export class CQ {
     return true;
   }
 
-  /**
-   * Requests one notification on a ring that the client arms by command; EOPNOTSUPP on others. `seen`
-   * is the client's count of completions at the time of the request: a matching later completion fires
-   * the queue at once.
-   */
-  arm(solicitedOnly: boolean, seen?: number): void {
+  /** Requests one notification on a ring that the client may arm by command; EOPNOTSUPP on others. */
+  arm(solicitedOnly: boolean): void {
     const writer = this.#writer;
     if (writer.arm === undefined) throw new VerbsError('EOPNOTSUPP', 'the client arms the queue');
     writer.arm(solicitedOnly);
     this.#wasArmed = true;
-    if (seen === undefined) return;
+  }
+
+  /**
+   * The client has armed the queue in its ring, when `seen` completions were shown, and then found more: fires
+   * if one of these matches and the queue has not fired for it.
+   */
+  checkArmed(seen: number): void {
+    const writer = this.#writer;
     const since = writer.writtenSince?.(seen) ?? 0;
-    if (since === 0) return;
-    this.#fire(writer.armed(), this.written - this.#solicitedAt < since);
+    if (since > 0) this.#fire(writer.armed(), this.written - this.#solicitedAt < since);
   }
 
   /**

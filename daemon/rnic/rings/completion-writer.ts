@@ -70,7 +70,7 @@ export interface CompletionWriter {
   untaken(): UntakenCompletions;
   /** Requests one notification, for rings that clients arm by command. */
   arm?(solicitedOnly: boolean): void;
-  /** Completions written since the count was `count`, for rings that clients arm by command. */
+  /** Completions shown since the count was `count`, for the same rings. */
   writtenSince?(count: number): number;
   /** Moves to a new ring of `entries` entries. EINVAL if the queued entries do not fit. */
   resize?(entries: number, memory: (bytes: number) => Uint8Array): void;

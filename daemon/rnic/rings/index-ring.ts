@@ -5,14 +5,15 @@
  *     0 u32 log2 of the slot's bytes    4 u32 mask    128 u32 producer    256 u32 consumer    384 slots
  *
  * The other words are for the preload library; rxe's provider ignores them. In a ring that the device
- * fills, 132 is a u32 count of entries shown, modulo 2^32, written after the producer index, and 260 the
- * consumer index that the device last accepted. In a ring of receives, 132 is the slot up to which they
+ * fills, 132 is a u32 count of entries shown, modulo 2^32, written after the producer index; 260 the
+ * consumer index that the device last accepted; and 264 the notifications that the client has armed, as bits
+ * of `Notify`, which the device clears when it fires. In a ring of receives, 132 is the slot up to which they
  * are completed; it follows the consumer index.
  *
  * Both indices stay below the number of slots. The client's index is untrusted: it is masked, and
  * nothing else is read from the header. The device keeps its own index here and only stores it there.
  */
-import { SGE_BYTES } from '#contract/protocol/queue-layout';
+import { Notify, SGE_BYTES } from '#contract/protocol/queue-layout';
 import type { WorkRing } from './ring.ts';
 
 /** Bytes before the first slot. */
@@ -23,9 +24,11 @@ const MASK_AT = 4;
 const PRODUCER = 128 / 4;
 const SHOWN = 132 / 4;
 const SEEN = 260 / 4;
+const ARMED = 264 / 4;
 const COMPLETED = 132 / 4;
 const CONSUMER = 256 / 4;
 const SLOT_MIN_BYTES = 64;
+const NOTIFY_BITS = Notify.any | Notify.solicited;
 
 interface RingGeometry {
   /** Slots, a power of two; one more than the entries that fit. */
@@ -199,6 +202,19 @@ export class IndexProducer {
     return (this.#shown - count) >>> 0;
   }
 
+  /** The notifications that the client has armed. After `publish`, it sees the entry if it arms later. */
+  get armed(): number {
+    return Atomics.load(this.#words, ARMED) & NOTIFY_BITS;
+  }
+
+  arm(bits: number): void {
+    Atomics.or(this.#words, ARMED, bits);
+  }
+
+  disarm(): void {
+    Atomics.store(this.#words, ARMED, Notify.none);
+  }
+
   /** Publishes the slot at `free`, which is filled. */
   publish(): void {
     this.#tail = (this.#tail + 1) & this.#mask;
@@ -209,7 +225,7 @@ export class IndexProducer {
 
   /**
    * Copies the entries that the client has not taken to the first slots of a new ring with slots of
-   * the same size. They must fit.
+   * the same size, where they must fit, and what it has armed.
    */
   moveTo(target: IndexProducer): void {
     const count = this.used;
@@ -221,6 +237,7 @@ export class IndexProducer {
     target.#shown = this.#shown;
     Atomics.store(target.#words, PRODUCER, count);
     Atomics.store(target.#words, SHOWN, this.#shown);
+    target.arm(Atomics.exchange(this.#words, ARMED, Notify.none));
   }
 
   #slotsAt(first: number, count: number): Uint8Array {

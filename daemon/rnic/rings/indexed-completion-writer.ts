@@ -43,10 +43,9 @@ function makeRing(entries: number, memory: (bytes: number) => Uint8Array): Index
   return new IndexProducer(requestRing(memory, ringBytes(geometry)), geometry);
 }
 
-/** Clients arm it by command. */
+/** Clients arm it in the ring, or by command. */
 export class IndexedCompletionWriter implements CompletionWriter {
   #ring: IndexProducer;
-  #armed: number = Notify.none;
 
   constructor(entries: number, memory: (bytes: number) => Uint8Array) {
     this.#ring = makeRing(entries, memory);
@@ -113,11 +112,11 @@ export class IndexedCompletionWriter implements CompletionWriter {
   }
 
   armed(): number {
-    return this.#armed;
+    return this.#ring.armed;
   }
 
   disarm(): void {
-    this.#armed = Notify.none;
+    this.#ring.disarm();
   }
 
   untaken(): UntakenCompletions {
@@ -136,6 +135,6 @@ export class IndexedCompletionWriter implements CompletionWriter {
 
   /** Requests one notification. A wider request that is still armed stays. */
   arm(solicitedOnly: boolean): void {
-    this.#armed |= solicitedOnly ? Notify.solicited : Notify.any;
+    this.#ring.arm(solicitedOnly ? Notify.solicited : Notify.any);
   }
 }

@@ -43,17 +43,17 @@ describe('greetings', () => {
   it('a hello has 36 fixed bytes', () => {
     const bytes = emitHello(Role.map, TOKEN);
     const header = '18000000' + '01000000' + '00000000';
-    expect(hexOf(bytes)).toBe(`${header}69777264${'0400'}${'04'}${'00'}${hexOf(TOKEN)}`);
-    expect(parseHello(frameOf(bytes))).toEqual({ version: 4, role: Role.map, token: TOKEN });
+    expect(hexOf(bytes)).toBe(`${header}69777264${'0500'}${'04'}${'00'}${hexOf(TOKEN)}`);
+    expect(parseHello(frameOf(bytes))).toEqual({ version: 5, role: Role.map, token: TOKEN });
   });
 
   it('a welcome carries the daemon, the token or the reason for a refusal', () => {
     const refused = { errno: 13, daemonPid: 0x01020304, token: TOKEN, text: 'no … way' };
     const bytes = emitWelcome(refused);
-    expect(parseWelcome(frameOf(bytes))).toEqual({ version: 4, ...refused });
+    expect(parseWelcome(frameOf(bytes))).toEqual({ version: 5, ...refused });
     const textBytes = 10;
     const header = `${(32 + textBytes).toString(16)}000000${'02000000'}${'00000000'}`;
-    const fields = `69777264${'0400'}${'0000'}${'0d000000'}${'04030201'}`;
+    const fields = `69777264${'0500'}${'0000'}${'0d000000'}${'04030201'}`;
     expect(hexOf(bytes).startsWith(header + fields + hexOf(TOKEN))).toBe(true);
   });
 

@@ -280,13 +280,8 @@ describe('the protocol of the preload library and the daemon', () => {
     new RequestReader((request) => requests.push({ ...request })).push(write(head, values));
     expect(requests).toMatchObject([{ op: 6, flags: 1, pid: 3, id: 4, argument: 2 ** 33 }]);
     const handles = protocol.constant('ARM_HANDLES');
-    const solicited = 2 ** protocol.constant('ARM_SOLICITED_BIT');
     const seen = 5 * 2 ** protocol.constant('ARM_SEEN_SHIFT');
-    expect(armRequest(handles - 1 + solicited + seen)).toEqual({
-      handle: handles - 1,
-      solicitedOnly: true,
-      seen: 5,
-    });
+    expect(armRequest(handles - 1 + seen)).toEqual({ handle: handles - 1, seen: 5 });
     const response = new Uint8Array(8);
     const reply = emitReply(4, { status: 2, response, descriptors: [{ offset: 4, token }] });
     const replyHead = protocol.struct('reply_head');

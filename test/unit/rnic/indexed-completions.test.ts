@@ -31,25 +31,48 @@ function ids(client: IndexRingClient): number[] {
   return client.outcome().map(([wrId]) => wrId);
 }
 
-describe('armed behind the program’s back', () => {
+describe('armed in the ring', () => {
   const fired = (nic: Nic): boolean => nic.pollEffect()?.type === 'completion';
 
-  it('fires at once for completions that the program cannot have seen, and only once', () => {
-    const { nic, cq, client } = create(3);
+  it('fires at the next completion, once, whatever else the program writes there', () => {
+    const { nic, cq, client } = create(7);
+    client.arm(2);
+    client.arm(1);
+    pushAll(cq, [1]);
+    expect(fired(nic)).toBe(true);
+    pushAll(cq, [2]);
+    expect(fired(nic)).toBe(false);
+    client.arm(0xfc);
+    pushAll(cq, [3]);
+    expect(fired(nic)).toBe(false);
+    client.arm(0xff);
+    pushAll(cq, [4]);
+    expect(fired(nic)).toBe(true);
+  });
+
+  it('fires for completions of which neither knew, unless it has fired for them', () => {
+    const { nic, cq, client } = create(7);
     pushAll(cq, [1]);
     const seen = client.shown;
     pushAll(cq, [2]);
-    cq.arm(false, seen);
+    client.arm(2);
+    cq.checkArmed(seen);
     expect(fired(nic)).toBe(true);
+    cq.checkArmed(seen);
+    expect(fired(nic)).toBe(false);
+    client.arm(2);
     pushAll(cq, [3]);
+    expect(fired(nic)).toBe(true);
+    cq.checkArmed(seen);
     expect(fired(nic)).toBe(false);
   });
 
   it('waits for the next one if there are no others, also in a resized ring', () => {
-    const { nic, cq } = create(3);
+    const { nic, cq, client } = create(3);
     pushAll(cq, [1, 2]);
+    client.arm(2);
     cq.resize(7, ring);
-    cq.arm(false, new IndexRingClient(cq.ring).shown);
+    cq.checkArmed(new IndexRingClient(cq.ring).shown);
     expect(fired(nic)).toBe(false);
     pushAll(cq, [3]);
     expect(fired(nic)).toBe(true);
@@ -63,9 +86,11 @@ describe('armed behind the program’s back', () => {
       expect(ids(client)).toEqual([id]);
     }
     expect(client.producer).toBe(0);
-    cq.arm(false, seen);
+    client.arm(2);
+    cq.checkArmed(seen);
     expect(fired(nic)).toBe(true);
-    cq.arm(false, 2 ** 32 - 1);
+    client.arm(2);
+    cq.checkArmed(2 ** 32 - 1);
     expect(fired(nic)).toBe(true);
   });
 
@@ -74,12 +99,14 @@ describe('armed behind the program’s back', () => {
     push(cq, { solicited: true });
     const seen = client.shown;
     pushAll(cq, [2]);
-    cq.arm(true, seen);
+    client.arm(1);
+    cq.checkArmed(seen);
     expect(fired(nic)).toBe(false);
     push(cq, { solicited: true });
     expect(fired(nic)).toBe(true);
     pushAll(cq, [4]);
-    cq.arm(true, seen);
+    client.arm(1);
+    cq.checkArmed(seen);
     expect(fired(nic)).toBe(true);
   });
 });
