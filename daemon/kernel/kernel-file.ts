@@ -15,6 +15,7 @@ import type { EventRouter } from '../clients/objects/event-router.ts';
 import type { NumberedList } from '../clients/objects/numbered-list.ts';
 import type { AnyQueue, EventQueue } from './event-queue.ts';
 import type { KernelClient } from './kernel-client.ts';
+import type { Linger } from './linger.ts';
 import type { MemoryFile, ProcessMemories } from './process-memories.ts';
 import type { ShimReply, ShimRequest } from './shim-protocol.ts';
 
@@ -88,6 +89,7 @@ export interface KernelServices {
   readonly host: RnicHost;
   readonly events: EventRouter;
   readonly memories: ProcessMemories;
+  readonly linger: Linger;
   /** A new event queue with its own token and number, which it keeps until `queue.end()`. */
   createQueue<T, Owner>(client: KernelClient): EventQueue<T, Owner>;
   /** Another file of the same user, by number. */

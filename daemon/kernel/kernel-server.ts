@@ -34,7 +34,7 @@ import { type ClientQuotas, OBJECT_KINDS, type ObjectKind } from '../clients/obj
 import { isSameUser } from '../clients/trusted-user.ts';
 import { CmFile } from './cm/file.ts';
 import { executeOn } from './command-boundary.ts';
-import { type AnyQueue, EventQueue } from './event-queue.ts';
+import { type AnyQueue, type EventPath, EventQueue } from './event-queue.ts';
 import { KernelClient } from './kernel-client.ts';
 import {
   DONE,
@@ -46,6 +46,7 @@ import {
   refusal,
 } from './kernel-file.ts';
 import { kernelFileMakers } from './kernel-files.ts';
+import { Linger } from './linger.ts';
 import { ProcessMemories } from './process-memories.ts';
 import { ReasonLines } from './reason-lines.ts';
 import { FILE_ROLES } from './roles.ts';
@@ -122,6 +123,7 @@ export class KernelServer implements KernelServices {
   readonly host: RnicHost;
   readonly events: EventRouter;
   readonly memories: ProcessMemories;
+  readonly linger: Linger;
   readonly #options: KernelServerOptions;
   readonly #makers = kernelFileMakers();
   readonly #files = new Map<string, OpenFile>();
@@ -139,6 +141,7 @@ export class KernelServer implements KernelServices {
   constructor(options: KernelServerOptions) {
     this.host = options.directory.emulated;
     this.events = options.directory.events;
+    this.linger = new Linger(this.host.clock);
     this.#ending = new EndingOwners(this.host);
     this.#endingChannels = new EndingOwners(this.host);
     this.#options = options;
@@ -339,6 +342,7 @@ export class KernelServer implements KernelServices {
     const reader = new RequestReader((request) => {
       // An earlier request of the same read has ended the file.
       if (connection.closed) return;
+      this.linger.end();
       caller.note(request);
       const explains = (request.flags & RequestFlag.explain) !== 0 && pid !== UNSEEN_PID;
       if (explains && !caller.explains) this.#reasons.join(pid);
@@ -494,7 +498,14 @@ export class KernelServer implements KernelServices {
       queue.end();
       if (open !== undefined) this.#left(open, connection, reason);
     };
-    return { token, text: queue.welcome, ready: () => queue.attach(connection) };
+    const path: EventPath = {
+      write: (bytes) => {
+        connection.write(bytes);
+        this.linger.begin();
+      },
+      close: () => connection.close(),
+    };
+    return { token, text: queue.welcome, ready: () => queue.attach(path) };
   }
 
   /** An unused number, never 0. */

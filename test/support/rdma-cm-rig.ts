@@ -47,6 +47,7 @@ export class RdmaCmRig {
       host,
       events: server.events,
       memories: server.memories,
+      linger: server.linger,
       createQueue: (of) => server.createQueue(of),
       findFile: (wanted) => this.#files.get(wanted),
       findQP: (device, qpn, of) => server.findQP(device, qpn, of),

@@ -75,7 +75,8 @@ export class OpenDevice implements DeviceEventSink {
       added: (object) => this.#resources.add(deviceObject(object), this.#owner),
       removed: (object) => this.#removed(deviceObject(object)),
     });
-    this.watch = new SendWatch(services.host, yieldCore);
+    const onFound = () => services.linger.end();
+    this.watch = new SendWatch(services.host, { yieldCore, onFound });
     this.mappings = new RingMappings(client.ledger);
     this.rings = new QueueRings(this.mappings, client.ledger);
     this.asyncQueue = services.createQueue(client);

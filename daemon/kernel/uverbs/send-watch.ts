@@ -27,6 +27,17 @@ interface WatchHost {
   soon(run: () => void): void;
 }
 
+/** Callbacks of a watch. */
+interface WatchOptions {
+  /**
+   * Yields the core to another thread: the doorbell's wake-up often puts the daemon on the core of the program
+   * that rang, which then cannot post.
+   */
+  readonly yieldCore: () => void;
+  /** A poll has found new work. */
+  readonly onFound: () => void;
+}
+
 /** A send queue for the watch. The fields after `words` belong to the watch. */
 export interface WatchedSends {
   readonly qp: QP;
@@ -40,17 +51,13 @@ export interface WatchedSends {
 
 export class SendWatch {
   readonly #host: WatchHost;
-  readonly #yieldCore: () => void;
+  readonly #options: WatchOptions;
   #watched: WatchedSends[] = [];
   #looking: WatchedSends[] = [];
 
-  /**
-   * `yieldCore` yields the core to another thread: the doorbell's wake-up often puts the daemon on the
-   * core of the program that rang, which then cannot post.
-   */
-  constructor(host: WatchHost, yieldCore: () => void) {
+  constructor(host: WatchHost, options: WatchOptions) {
     this.#host = host;
-    this.#yieldCore = yieldCore;
+    this.#options = options;
   }
 
   /** The program rang. */
@@ -93,7 +100,8 @@ export class SendWatch {
     }
     looking.length = 0;
     this.#looking = looking;
-    if (!found && this.#watched.length > 0) this.#yieldCore();
+    if (found) this.#options.onFound();
+    else if (this.#watched.length > 0) this.#options.yieldCore();
   };
 
   #leave(sends: WatchedSends): void {

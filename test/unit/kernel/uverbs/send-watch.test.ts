@@ -11,6 +11,7 @@ let posted: number;
 let taken: number;
 let looks: (() => void)[];
 let yields: number;
+let finds: number;
 let memory: Uint8Array;
 let sends: WatchedSends;
 let watch: SendWatch;
@@ -20,6 +21,7 @@ beforeEach(() => {
   taken = 0;
   looks = [];
   yields = 0;
+  finds = 0;
   memory = new Uint8Array(new SharedArrayBuffer(64));
   const words = new SendWords();
   words.place(memory);
@@ -37,8 +39,13 @@ beforeEach(() => {
     },
     soon: (run: () => void) => looks.push(run),
   };
-  watch = new SendWatch(host, () => {
-    yields += 1;
+  watch = new SendWatch(host, {
+    yieldCore: () => {
+      yields += 1;
+    },
+    onFound: () => {
+      finds += 1;
+    },
   });
 });
 
@@ -80,9 +87,9 @@ describe('a watch of send queues', () => {
     expect(word()).toBe(2);
     expect(post(3)).toBe(false);
     turn();
-    expect([taken, yields]).toEqual([BURST + 3, 0]);
+    expect([taken, yields, finds]).toEqual([BURST + 3, 0, 1]);
     turn();
-    expect([word(), yields]).toEqual([2, 1]);
+    expect([word(), yields, finds]).toEqual([2, 1, 1]);
   });
 
   it('stops polling a queue that stays empty, and polls once more after it has set the flag', () => {
