@@ -4,6 +4,7 @@ import { KERNEL_UDP } from '#daemon/host/roce/kernel-udp';
 import type { PacketPort } from '#daemon/host/roce/packet-port';
 import { RoceCounters } from '#daemon/host/roce/roce-counters';
 import { type LinkPath, type PacketArrival, UdpLink } from '#daemon/host/roce/udp-link';
+import type { UdpNetwork } from '#daemon/host/roce/udp-network';
 import { hexOf } from './hex.ts';
 import { PEER } from './program-steps.ts';
 
@@ -31,10 +32,11 @@ export class LinkEnd implements Disposable {
   readonly link: UdpLink;
   readonly arrivals: { readonly packet: string; readonly arrival: PacketArrival }[] = [];
 
-  constructor(address: string) {
+  /** `network`: default the kernel's. */
+  constructor(address: string, network: UdpNetwork = KERNEL_UDP) {
     this.gid = gidBytes(address);
     this.port = portOf(this.gid);
-    this.link = new UdpLink(KERNEL_UDP, {
+    this.link = new UdpLink(network, {
       handleArrival: (_ports, arrival, bytes) => {
         const { start, length } = arrival;
         const packet = hexOf(bytes.subarray(start, start + length));

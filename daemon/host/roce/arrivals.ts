@@ -29,7 +29,7 @@ const GROUP_QPN = 0xff_ffff;
 
 /**
  * Copies of multicast datagrams delivered in one turn, some tens of milliseconds: a group may have thousands
- * of queue pairs, and dozens of datagrams arrive in a turn. Copies above the limit are dropped.
+ * of queue pairs, and hundreds of datagrams arrive in a turn. Copies above the limit are dropped.
  */
 const COPIES_MAX = 16_384;
 

@@ -17,7 +17,7 @@ export class RoceCounters {
   malformed = 0;
   /** Packets above the share of their sender, see `SourceShares`. */
   overShare = 0;
-  /** Packets with an IPv4 identification other than 0, recovered from their ICRC. */
+  /** Packets whose IPv4 identification was another than expected, recovered from their ICRC. */
   identified = 0;
   /** Datagrams with a wrong Q_Key, including those of this host. They count as received. */
   badQkeys = 0;

@@ -7,8 +7,8 @@
  * share.
  */
 
-/** Packets of one sender per turn: four connections with full windows. */
-const SOURCE_PACKETS = 256;
+/** Packets of one sender per turn: six connections with full windows. */
+const SOURCE_PACKETS = 384;
 /** Number of hashes; a power of two. */
 const SOURCES = 1024;
 /** Turns for which a sender counts as present after its last packet. */

@@ -48,16 +48,19 @@ import type { UdpNetwork } from './udp-network.ts';
 /** Datagrams per system call. One queue pair's turn fits. */
 const SLOTS = 32;
 const SLOT_BYTES = PACKET_BYTES_MAX + ICRC_BYTES;
-/** Received datagrams of a message with a view of their own: those of the largest path MTU; a power of two. */
-const SEGMENT_VIEWS = 16;
-/** Calls that read a socket before the event loop continues; more while several hosts send. */
-const READS_MAX = 4;
-const SHARED_READS_MAX = 16;
+/** Received messages per system call: each may have as many datagrams as Linux joins. */
+const IN_SLOTS = 8;
+const SEGMENTS_MAX = 64;
+/** Datagrams that a turn of the event loop takes, give or take a call; more while several hosts send. */
+const DATAGRAMS_MAX = 128;
+const SHARED_DATAGRAMS_MAX = 1024;
+/** Messages that it reads, if most are dropped for their sender's share. */
+const MESSAGES_MAX = 1024;
 /** The longest pause before retrying datagrams for which the kernel had no room. */
 const RETRY_MICROS: Micros = 1000;
 const EAGAIN = -11;
-/** EIO, EINVAL, EMSGSIZE: an adapter without checksums, IPsec, or a smaller MTU, so Linux cuts no messages. */
-const UNSEGMENTED: ReadonlySet<number> = new Set([-5, -22, -90]);
+/** Linux cuts no messages there: the adapter computes no checksums, or there is IPsec. */
+const EIO = -5;
 /**
  * How often sockets that could not be opened are tried again: as often as the host lists its addresses, one of
  * which may have gone and come back in between.
@@ -136,13 +139,17 @@ export class UdpLink {
   readonly #in: IncomingBatch;
   readonly #inCrc: SlotCrc;
   readonly #shares = new SourceShares();
+  /** Datagrams taken in this turn. */
+  #taken = 0;
+  /** By how much identifications differ within messages: 1, or 0 from senders that do not number datagrams. */
+  #step = 1;
   readonly #arrival = new PacketArrival();
 
   constructor(network: UdpNetwork, user: UdpUser) {
     this.#network = network;
     this.#user = user;
-    this.#in = new IncomingBatch(SLOTS, network.messageBytes);
-    this.#inCrc = new SlotCrc(this.#in.bytes, SLOTS * SEGMENT_VIEWS);
+    this.#in = new IncomingBatch(IN_SLOTS, network.messageBytes);
+    this.#inCrc = new SlotCrc(this.#in.bytes, IN_SLOTS * SEGMENTS_MAX);
     this.#groups = new GroupSockets(network, {
       read: (socket) => this.#read(socket),
       note: (key, text) => this.#noteOnce('warn', key, text),
@@ -377,7 +384,8 @@ export class UdpLink {
       } else {
         const path = this.#paths[this.#first] as LinkPath;
         if (this.#out.split(this.#first)) {
-          if (UNSEGMENTED.has(sent)) path.single = true;
+          // Other errors may be about the packets, or pass.
+          if (sent === EIO) path.single = true;
           this.#seal(this.#first);
           continue;
         }
@@ -415,13 +423,16 @@ export class UdpLink {
   #read(socket: LinkSocket): void {
     const shares = this.#shares;
     shares.begin();
-    for (let reads = 0; reads < (shares.shared ? SHARED_READS_MAX : READS_MAX); reads += 1) {
+    this.#taken = 0;
+    let most = DATAGRAMS_MAX;
+    for (let messages = 0; messages < MESSAGES_MAX && this.#taken < most; messages += IN_SLOTS) {
       const count = socket.udp.receive(this.#in);
       // A socket error is about a sent packet; continue with the next read.
       if (count <= 0) break;
       for (let slot = 0; slot < count; slot += 1) this.#takeMessage(socket, slot);
       this.#user.handleArrivalsEnd();
-      if (count < SLOTS) break;
+      if (count < IN_SLOTS) break;
+      most = shares.shared ? SHARED_DATAGRAMS_MAX : DATAGRAMS_MAX;
     }
     this.#user.handleInputEnd();
   }
@@ -437,7 +448,9 @@ export class UdpLink {
     arrival.trafficClass = batch.trafficClassOf(slot);
     arrival.hopLimit = batch.hopLimitOf(slot);
     arrival.start = batch.slotAt(slot);
-    let left = messageBytes;
+    // Linux joins no more. A packet in segments of a few bytes would cost as much as thousands.
+    const whole = messageBytes <= segmentBytes * SEGMENTS_MAX;
+    let left = whole ? messageBytes : 0;
     let segment = 0;
     do {
       arrival.length = Math.min(segmentBytes, left) - ICRC_BYTES;
@@ -448,13 +461,14 @@ export class UdpLink {
     } while (left > 0);
   }
 
-  /** Takes the datagram that `#arrival` describes. */
+  /** Takes the datagram that `#arrival` describes, with the identification of the one before it in the message. */
   #take(socket: LinkSocket, slot: number, segment: number): void {
     const arrival = this.#arrival;
     if (!this.#shares.take(arrival.sourceGid)) {
       countAll(socket, 'overShare');
       return;
     }
+    this.#taken += 1;
     const { length } = arrival;
     if (length < BTH_BYTES || length > PACKET_BYTES_MAX || (length & 3) !== 0) {
       countAll(socket, 'malformed');
@@ -466,8 +480,6 @@ export class UdpLink {
       countAll(socket, 'icrcErrors');
       return;
     }
-    if (arrival.identification !== 0 && arrival.identification !== segment)
-      countAll(socket, 'identified');
     this.#user.handleArrival(socket.ports, arrival, this.#in.bytes);
   }
 
@@ -477,25 +489,30 @@ export class UdpLink {
   }
 
   /**
-   * Checks the ICRC, and recovers the identification: mostly the position in the message, since Linux numbers
-   * segments so.
+   * Checks the ICRC, first with the identification that follows that of the datagram before, and recovers
+   * another one.
    */
-  #isWhole({ headers, gid, four }: LinkSocket, slot: number, segment: number): boolean {
+  #isWhole(socket: LinkSocket, slot: number, segment: number): boolean {
+    const { headers, gid, four } = socket;
     const arrival = this.#arrival;
     const { bytes } = this.#in;
     const { start, length, sourceGid, sourcePort } = arrival;
     const end = start + length;
     headers.setEnds(sourceGid, gid, sourcePort);
-    const crc = headers.crcOf(bytes, start, length, segment);
-    const view = slot * SEGMENT_VIEWS + (segment & (SEGMENT_VIEWS - 1));
+    const before = arrival.identification;
+    const guess = segment === 0 || !four ? 0 : (before + this.#step) & 0xffff;
+    const crc = headers.crcOf(bytes, start, length, guess);
+    const view = slot * SEGMENTS_MAX + segment;
     const icrc = this.#inCrc.crcOf(view, start + BTH_BYTES, end, crc);
     const sent = readIcrc(bytes, end);
-    arrival.identification = four ? segment : 0;
+    arrival.identification = guess;
     if (sent === icrc) return true;
     if (!four) return false;
     const difference = identificationOf(sent, icrc, bytesFromIdentification(length));
     if (difference === undefined) return false;
     arrival.identification ^= difference;
+    if (segment > 0) this.#step = arrival.identification === before ? 0 : 1;
+    countAll(socket, 'identified');
     return true;
   }
 }

@@ -178,12 +178,12 @@ describe('the UDP link', () => {
     peer.send(datagramOf(packetOf(12), 0), PORT, OWN_ADDRESS);
     await until('a datagram', () => arrivals.length === 1);
     // Nothing is read before the event loop continues: the flood and what follows arrive in one turn.
-    sendAtOnce(THEIR_ADDRESS_2, datagramOf(packetOf(12), 0, PORT, FLOOD), 300);
+    sendAtOnce(THEIR_ADDRESS_2, datagramOf(packetOf(12), 0, PORT, FLOOD), 400);
     sendAtOnce(THEIR_ADDRESS_3, datagramOf(packetOf(28), 0, PORT, LATE), 1);
     await until('the second turn', () => turns.length === 2);
-    expect(turns[1]).toBe(1 + 256 + 1);
+    expect(turns[1]).toBe(1 + 384 + 1);
     expect(arrivals.at(-1)?.packet).toBe(hexOf(packetOf(28)));
-    expect(port.counters).toMatchObject({ overShare: 300 - 256, icrcErrors: 0, malformed: 0 });
+    expect(port.counters).toMatchObject({ overShare: 400 - 384, icrcErrors: 0, malformed: 0 });
   });
 
   it('loses no packets of a host that sends alone', async () => {

@@ -3,13 +3,15 @@ import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { afterEach, describe, expect, it, vi } from 'vitest';
 import { gidBytes } from '#daemon/host/host-addresses';
+import type { UdpNetwork, UdpSocket } from '#daemon/host/roce/udp-network';
 import { crc32 } from '#daemon/roce/wire/crc32';
 import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
-import { ICRC_BYTES, icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
+import { ICRC_BYTES, icrcOf, readIcrc, writeIcrc } from '#daemon/roce/wire/icrc';
 import { OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
 import { openUdp } from '#native-bridge/libc/udp-socket';
+import { fillSlot } from '#test/support/datagram-slots';
 import { hexOf } from '#test/support/hex';
 import { ownAddress } from '#test/support/own-address';
 import { until } from '#test/support/patience';
@@ -17,7 +19,7 @@ import { LinkEnd, packetOf } from '#test/support/udp-links';
 
 const PORT = 4791;
 const [NEAR, FAR] = [ownAddress(20), ownAddress(21)];
-const EINVAL = -22;
+const [EIO, EINVAL] = [-5, -22];
 /** The packets of a Write of 45,000 bytes: the first has a longer header, the last a shorter payload. */
 const WRITE = [4124, ...Array.from({ length: 9 }, () => 4108), 4052];
 const packets = WRITE.map((length, index) => packetOf(length, index + 1));
@@ -110,7 +112,7 @@ describe('packets of one length to one destination', () => {
     using far = new LinkEnd(FAR);
     const { send } = OutgoingBatch.prototype;
     // Linux sends what comes before the message that it refuses. Here that packet is lost.
-    const answers = [1, EINVAL];
+    const answers = [1, EIO];
     vi.spyOn(OutgoingBatch.prototype, 'send').mockImplementation(function (
       this: OutgoingBatch,
       fd,
@@ -134,10 +136,9 @@ describe('packets of one length to one destination', () => {
     using near = new LinkEnd(NEAR);
     const path = near.to(FAR);
     for (const packet of packets) near.add(packet, path);
-    vi.spyOn(OutgoingBatch.prototype, 'send').mockReturnValue(-1);
+    vi.spyOn(OutgoingBatch.prototype, 'send').mockReturnValue(EINVAL);
     near.link.transmit(0);
     expect(near.port.counters.undeliverable).toBe(packets.length);
-    // EPERM: a firewall, which may change its mind.
     expect(path.single).toBeUndefined();
   });
 });
@@ -161,5 +162,96 @@ describe("a stranger's message of several datagrams", () => {
     await until('eight errors', () => counters.malformed + counters.icrcErrors === 8);
     expect(counters.malformed).toBe(last === 7 ? 1 : 8);
     expect(far.arrivals).toEqual([]);
+  });
+});
+
+/** Packet and ICRC from NEAR to FAR, in a datagram with this identification. */
+function datagramOf(packet: Uint8Array, identification: number): Uint8Array {
+  const datagram = new Datagram();
+  datagram.sourceGid.set(gidBytes(NEAR));
+  datagram.destGid.set(gidBytes(FAR));
+  Object.assign(datagram, { identification, sourcePort: PORT, packetLength: packet.length });
+  const bytes = new Uint8Array(datagramHeaderBytes(datagram) + packet.length + ICRC_BYTES);
+  const start = writeDatagramHeaders(bytes, 0, datagram);
+  bytes.set(packet, start);
+  const end = start + packet.length;
+  writeIcrc(bytes, end, icrcOf(crc32, bytes, 0, start, end));
+  return bytes.subarray(start);
+}
+
+describe('a message that Linux has joined', () => {
+  /** A link whose socket has these messages, then none. Returns it with a function that it calls when readable. */
+  function linkOf(messages: (readonly [Uint8Array, ...Uint8Array[]])[]): [LinkEnd, () => void] {
+    let read = (): void => undefined;
+    const socket: UdpSocket = {
+      segments: true,
+      send: () => EIO,
+      receive: (batch) => {
+        const now = messages.splice(0, batch.slots);
+        for (const [slot, [first, ...others]] of now.entries()) {
+          const one = (bytes: Uint8Array) => {
+            return { from: NEAR, fromPort: PORT, to: FAR, bytes, trafficClass: 0, hopLimit: 64 };
+          };
+          fillSlot(batch, slot, [one(first), ...others.map(one)]);
+        }
+        return now.length === 0 ? -11 : now.length;
+      },
+      close: () => undefined,
+    };
+    const network: UdpNetwork = {
+      messageBytes: 65_536,
+      open: (_, onReadable) => {
+        read = onReadable;
+        return socket;
+      },
+      openGroup: () => socket,
+      routeMtu: () => 1500,
+    };
+    const end = new LinkEnd(FAR, network);
+    return [end, () => read()];
+  }
+
+  const packet = packetOf(16);
+  const numbered = (ids: readonly number[]) => {
+    const [first = 0, ...others] = ids;
+    return [
+      datagramOf(packet, first),
+      ...others.map((id) => datagramOf(packet, id)),
+    ] as const satisfies readonly [Uint8Array, ...Uint8Array[]];
+  };
+
+  it('may begin with any identification, and continue by 1, by 0 or otherwise', () => {
+    const runs = [
+      [7, 8, 9, 10],
+      [65_535, 0, 1],
+      [0, 0, 0, 0, 0],
+      [0, 0, 0],
+      [5, 900, 3],
+    ];
+    const [far, read] = linkOf(runs.map(numbered));
+    read();
+    expect(identifications(far)).toEqual(runs.flat());
+    // The first of three runs, the second of the third, and the last two.
+    expect(far.port.counters).toMatchObject({ identified: 6, icrcErrors: 0 });
+    far.link.close();
+  });
+
+  it('is one malformed packet if it has more datagrams than Linux joins', () => {
+    const ids = Array.from({ length: 65 }, () => 0);
+    const [far, read] = linkOf([numbered(ids), numbered(ids.slice(1))]);
+    read();
+    expect(far.arrivals).toHaveLength(64);
+    expect(far.port.counters.malformed).toBe(1);
+    far.link.close();
+  });
+
+  it('ends a turn, however many datagrams it has', () => {
+    const message = numbered(Array.from({ length: 64 }, () => 0));
+    const [far, read] = linkOf(Array.from({ length: 32 }, () => message));
+    read();
+    expect(far.arrivals).toHaveLength(8 * 64);
+    read();
+    expect(far.arrivals).toHaveLength(16 * 64);
+    far.link.close();
   });
 });
