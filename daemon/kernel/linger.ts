@@ -44,6 +44,8 @@ export class Linger {
       if (this.#skipped !== 0) return;
     }
     const lingers = this.#turnsLeft > 0;
+    // Events one after the other, and the programs send nothing.
+    if (lingers && this.#until > 0) this.#vain += 1;
     const now = this.#host.now();
     this.#until = now + LINGER_MICROS;
     this.#turnsLeft = TURNS_MAX;

@@ -61,6 +61,8 @@ export class CQ {
   readonly #reportsEachLoss: boolean;
   #overflowing = false;
   #wasArmed = false;
+  /** `written` when the queue last fired. */
+  #firedAt = 0;
   /** `written` after the last CQE that fires a queue armed for solicited events. */
   #solicitedAt = Number.NEGATIVE_INFINITY;
 
@@ -132,7 +134,8 @@ export class CQ {
    */
   checkArmed(seen: number): void {
     const writer = this.#writer;
-    const since = writer.writtenSince?.(seen) ?? 0;
+    // It was armed after it fired, if it has.
+    const since = Math.min(writer.writtenSince?.(seen) ?? 0, this.written - this.#firedAt);
     if (since > 0) this.#fire(writer.armed(), this.written - this.#solicitedAt < since);
   }
 
@@ -152,6 +155,8 @@ export class CQ {
     // RDMAP-5.3-06: a queue armed for solicited events ignores plain Sends.
     const wanted = (armed & Notify.any) !== 0 || ((armed & Notify.solicited) !== 0 && solicited);
     if (!wanted) return;
+    this.#wasArmed = true;
+    this.#firedAt = this.written;
     this.#writer.disarm();
     this.#effects.push(this.#fired);
   }

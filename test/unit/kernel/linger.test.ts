@@ -66,6 +66,17 @@ describe('an event loop that has sent an event', () => {
     expect(lingered(8)).toBe(8);
   });
 
+  it('sleeps between events that come all the time while programs only receive', () => {
+    for (let event = 0; event < 20; event += 1) {
+      linger.begin();
+      now += 10;
+      turns.shift()?.();
+    }
+    expect(run(5)).toBeLessThan(10);
+    linger.begin();
+    expect(turns).toEqual([]);
+  });
+
   it('takes requests that come at other times for nothing', () => {
     for (let event = 0; event < 8; event += 1) {
       linger.begin();

@@ -61,6 +61,8 @@ describe('armed in the ring', () => {
     cq.checkArmed(seen);
     expect(fired(nic)).toBe(false);
     client.arm(2);
+    cq.checkArmed(seen);
+    expect(fired(nic)).toBe(false);
     pushAll(cq, [3]);
     expect(fired(nic)).toBe(true);
     cq.checkArmed(seen);
@@ -89,6 +91,7 @@ describe('armed in the ring', () => {
     client.arm(2);
     cq.checkArmed(seen);
     expect(fired(nic)).toBe(true);
+    pushAll(cq, [3]);
     client.arm(2);
     cq.checkArmed(2 ** 32 - 1);
     expect(fired(nic)).toBe(true);
@@ -104,10 +107,15 @@ describe('armed in the ring', () => {
     expect(fired(nic)).toBe(false);
     push(cq, { solicited: true });
     expect(fired(nic)).toBe(true);
-    pushAll(cq, [4]);
+    push(cq, { solicited: true });
+    pushAll(cq, [5]);
     client.arm(1);
     cq.checkArmed(seen);
     expect(fired(nic)).toBe(true);
+    pushAll(cq, [6]);
+    client.arm(1);
+    cq.checkArmed(seen);
+    expect(fired(nic)).toBe(false);
   });
 });
 
