@@ -39,7 +39,7 @@ export interface ClientQuotas {
 /** Defaults: enough for a large program, too little for a runaway loop to exhaust the daemon. */
 export const DEFAULT_QUOTAS: ClientQuotas = {
   objects: {
-    // As many files as Linux lets a program open unless told otherwise.
+    // Above what a program's own descriptors allow by default: each takes several.
     context: 1024,
     pd: 4096,
     ah: 32_767,

@@ -27,7 +27,8 @@ import { decodeText, encodeText, encodeValue, IpcFormatError, type IpcValue } fr
 /**
  * Version of this protocol and of the preload library's. Both sides must have the same one.
  * Since 2, the rings of a device are one file, and operation 2 asks for it. Since 3, the rings of a
- * client are parts of few files, too. Since 4, a device sends the reasons of failed work.
+ * client are parts of few files, too. Since 4, a device sends the reasons of failed work. Since 5, programs
+ * arm the queues of RoCE devices in their rings.
  */
 export const IPC_VERSION = 5;
 /** 'iwrd' */

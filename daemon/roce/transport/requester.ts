@@ -4,7 +4,7 @@
  *
  * Every packet of a message has a PSN; a Read has those of its response. Unacknowledged packets lie between
  * `#unackedPsn` and `#sendPsn`, at most a window. After a NAK or a timeout, sending goes back to `#unackedPsn`
- * (go-back-N). Reads longer than a window are requested in parts, so that the answers cannot outrun the
+ * (go-back-N). Reads longer than the first window are requested in parts, so that the answers cannot outrun the
  * receiver either.
  */
 import { assert } from '#base/assert';
