@@ -39,6 +39,12 @@ function startAs(user: number, environment: Environment, ...words: readonly stri
 
 afterEach(() => Promise.all(started.splice(0).map((program) => program.kill())));
 
+/**
+ * Without a RoCE device, which opens its UDP ports when it can: those of other daemons on this machine would
+ * change the descriptors.
+ */
+const ONE_DEVICE = { devices: [{ name: 'iwarp0', addresses: [] }] };
+
 /** Two programs that are connected, or about to be. */
 interface Pair {
   readonly server: ShimProgram;
@@ -100,7 +106,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
   let daemonPid: number;
 
   beforeAll(async () => {
-    daemon = await DaemonProcess.start();
+    daemon = await DaemonProcess.start(ONE_DEVICE);
     environment = await shimEnvironment(daemon.socketPath);
     await expectSuccess(await rpings(environment, 10));
     idle = await daemon.atRest();
@@ -241,7 +247,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
 
 describeWith(['rdma-programs'], 'rping -C 100, 100 runs in a row', () => {
   it('leaves memory, descriptors and mappings of the daemon where they were', async () => {
-    const daemon = await DaemonProcess.start({ logLevel: 'error' });
+    const daemon = await DaemonProcess.start({ ...ONE_DEVICE, logLevel: 'error' });
     onTestFinished(() => daemon.clean());
     const environment = await shimEnvironment(daemon.socketPath);
     // The first client's memory starts the thread that guards copies, which stays.
