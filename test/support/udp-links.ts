@@ -5,6 +5,9 @@ import type { PacketPort } from '#daemon/host/roce/packet-port';
 import { RoceCounters } from '#daemon/host/roce/roce-counters';
 import { type LinkPath, type PacketArrival, UdpLink } from '#daemon/host/roce/udp-link';
 import type { UdpNetwork } from '#daemon/host/roce/udp-network';
+import { crc32 } from '#daemon/roce/wire/crc32';
+import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
+import { ICRC_BYTES, icrcOf, writeIcrc } from '#daemon/roce/wire/icrc';
 import { hexOf } from './hex.ts';
 import { PEER } from './program-steps.ts';
 
@@ -23,6 +26,20 @@ export function portOf(...gids: readonly Uint8Array[]): PacketPort {
 /** A packet of `length` bytes: invalid, which the link does not check. */
 export function packetOf(length: number, seed = 1): Uint8Array {
   return Uint8Array.from({ length }, (_, index) => (index * 7 * seed + seed) & 0xff);
+}
+
+/** The payload of a UDP datagram with this packet, and the ICRC that these fields give it. */
+export function sealedDatagram(
+  packet: Uint8Array,
+  fields: Pick<Datagram, 'sourceGid' | 'destGid' | 'identification' | 'sourcePort'>,
+): Uint8Array {
+  const datagram = Object.assign(new Datagram(), fields, { packetLength: packet.length });
+  const bytes = new Uint8Array(datagramHeaderBytes(datagram) + packet.length + ICRC_BYTES);
+  const start = writeDatagramHeaders(bytes, 0, datagram);
+  bytes.set(packet, start);
+  const end = start + packet.length;
+  writeIcrc(bytes, end, icrcOf(crc32, bytes, 0, start, end));
+  return bytes.subarray(start);
 }
 
 /** A link at an address, with what has arrived. */

@@ -15,7 +15,7 @@ import {
   parseDatagram,
   writeDatagramHeaders,
 } from '#daemon/roce/wire/datagram';
-import { ICRC_BYTES, icrcOf, readIcrc, writeIcrc } from '#daemon/roce/wire/icrc';
+import { ICRC_BYTES, icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
@@ -24,7 +24,7 @@ import { hexOf } from '#test/support/hex';
 import { ownAddress } from '#test/support/own-address';
 import { until } from '#test/support/patience';
 import { mappedGid, PEER } from '#test/support/program-steps';
-import { packetOf, portOf } from '#test/support/udp-links';
+import { packetOf, portOf, sealedDatagram } from '#test/support/udp-links';
 
 const PORT = 4791;
 const [OWN_ADDRESS, THEIR_ADDRESS] = [ownAddress(12), ownAddress(13)];
@@ -34,23 +34,14 @@ const THEIRS = gidBytes(THEIR_ADDRESS);
 const [THEIR_ADDRESS_2, THEIR_ADDRESS_3] = [ownAddress(14), ownAddress(15)];
 const [FLOOD, LATE] = [gidBytes(THEIR_ADDRESS_2), gidBytes(THEIR_ADDRESS_3)];
 
-/** Packet and ICRC as a host with this identification in its IP header sends them. */
+/** A datagram to us from a host with this identification in its IP header. */
 function datagramOf(
   packet: Uint8Array,
   identification: number,
   sourcePort = PORT,
-  source = THEIRS,
+  sourceGid = THEIRS,
 ): Uint8Array {
-  const datagram = new Datagram();
-  datagram.sourceGid.set(source);
-  datagram.destGid.set(OWN);
-  Object.assign(datagram, { identification, sourcePort, packetLength: packet.length });
-  const bytes = new Uint8Array(datagramHeaderBytes(datagram) + packet.length + ICRC_BYTES);
-  const start = writeDatagramHeaders(bytes, 0, datagram);
-  bytes.set(packet, start);
-  const end = start + packet.length;
-  writeIcrc(bytes, end, icrcOf(crc32, bytes, 0, start, end));
-  return bytes.subarray(start);
+  return sealedDatagram(packet, { sourceGid, destGid: OWN, identification, sourcePort });
 }
 
 /** Sends a datagram this many times before the event loop continues. */

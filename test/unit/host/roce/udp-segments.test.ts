@@ -6,7 +6,7 @@ import { gidBytes } from '#daemon/host/host-addresses';
 import type { UdpNetwork, UdpSocket } from '#daemon/host/roce/udp-network';
 import { crc32 } from '#daemon/roce/wire/crc32';
 import { Datagram, datagramHeaderBytes, writeDatagramHeaders } from '#daemon/roce/wire/datagram';
-import { ICRC_BYTES, icrcOf, readIcrc, writeIcrc } from '#daemon/roce/wire/icrc';
+import { ICRC_BYTES, icrcOf, readIcrc } from '#daemon/roce/wire/icrc';
 import { OutgoingBatch } from '#native-bridge/libc/datagram-batch';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { socketAddress } from '#native-bridge/libc/internet-socket';
@@ -15,7 +15,7 @@ import { fillSlot } from '#test/support/datagram-slots';
 import { hexOf } from '#test/support/hex';
 import { ownAddress } from '#test/support/own-address';
 import { until } from '#test/support/patience';
-import { LinkEnd, packetOf } from '#test/support/udp-links';
+import { LinkEnd, packetOf, sealedDatagram } from '#test/support/udp-links';
 
 const PORT = 4791;
 const [NEAR, FAR] = [ownAddress(20), ownAddress(21)];
@@ -165,18 +165,10 @@ describe("a stranger's message of several datagrams", () => {
   });
 });
 
-/** Packet and ICRC from NEAR to FAR, in a datagram with this identification. */
+/** A datagram from NEAR to FAR with this identification. */
 function datagramOf(packet: Uint8Array, identification: number): Uint8Array {
-  const datagram = new Datagram();
-  datagram.sourceGid.set(gidBytes(NEAR));
-  datagram.destGid.set(gidBytes(FAR));
-  Object.assign(datagram, { identification, sourcePort: PORT, packetLength: packet.length });
-  const bytes = new Uint8Array(datagramHeaderBytes(datagram) + packet.length + ICRC_BYTES);
-  const start = writeDatagramHeaders(bytes, 0, datagram);
-  bytes.set(packet, start);
-  const end = start + packet.length;
-  writeIcrc(bytes, end, icrcOf(crc32, bytes, 0, start, end));
-  return bytes.subarray(start);
+  const ends = { sourceGid: gidBytes(NEAR), destGid: gidBytes(FAR), sourcePort: PORT };
+  return sealedDatagram(packet, { ...ends, identification });
 }
 
 describe('a message that Linux has joined', () => {
