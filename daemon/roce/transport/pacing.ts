@@ -21,7 +21,8 @@ const NONE = -1;
 export class Pacing {
   /** How many packets may be unacknowledged now. */
   limit: number;
-  readonly #most: number;
+  /** Limit of `limit`. */
+  readonly most: number;
   /** Packets acknowledged since `limit` last grew. */
   #grownBy = 0;
   /** Round trip time: smoothed, and its variation; 0 before the first measurement. */
@@ -36,7 +37,7 @@ export class Pacing {
   /** `limit` starts at `first`, and grows to `most`. */
   constructor(first: number, most: number) {
     this.limit = first;
-    this.#most = most;
+    this.most = most;
   }
 
   /** How long to wait for an answer before retransmitting. */
@@ -57,7 +58,7 @@ export class Pacing {
       this.#sample = NONE;
     }
     this.#patience = this.#expected();
-    if (this.limit === this.#most) return;
+    if (this.limit === this.most) return;
     this.#grownBy += packets;
     if (this.#grownBy < this.limit) return;
     this.#grownBy = 0;

@@ -191,6 +191,7 @@ export class Requester {
     assert(psnDistance(this.#highPsn, this.#sendPsn) >= 0, 'next PSN beyond the highest one sent');
     assert(count > 0 || unacked === this.#nextPsn, 'unacknowledged PSNs without a message');
     assert(count > 0 || this.#requests === 0, 'requests in flight without a message');
+    assert(this.#limit <= (this.#pacing?.most ?? this.#window), 'pacing exceeds the window');
     assert(this.#requests <= REQUESTS_MAX, 'too many requests in flight');
   }
 
