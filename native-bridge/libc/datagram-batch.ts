@@ -196,6 +196,7 @@ export class OutgoingBatch extends Batch {
 
   /** Joins datagrams to one destination into messages. For a socket that can, see `useSegments`. */
   join(): void {
+    if (this.#count < SEGMENTS_MIN) return;
     this.#messages = 0;
     for (let slot = 0; slot < this.#count; ) {
       const run = this.#runAt(slot);
