@@ -44,7 +44,7 @@ interface Pair {
 }
 
 function perftest(name: string, words: readonly string[], result: RegExp): Pair {
-  const all = [name, '-R', ...words];
+  const all = [name, '-R', '-F', ...words];
   return {
     title: all.join(' '),
     server: (port) => [...all, '-p', String(port)],

@@ -109,7 +109,7 @@ describeWith(['kernel-peer', 'perftest'], 'programs of a user under Yama', () =>
     it(
       'ib_write_bw ends well',
       async () => {
-        const words = `ib_write_bw -R -p ${OTHER_PORT} -s 65536 -n 40`;
+        const words = `ib_write_bw -R -F -p ${OTHER_PORT} -s 65536 -n 40`;
         await untilFast(async () => {
           const ended = await guest.runToEnd(pairOf(OTHER_PORT, words, '', GUEST_ADDRESS));
           if (perftestWasTooSlow(ended)) return ended.output;
