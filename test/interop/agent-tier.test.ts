@@ -48,7 +48,8 @@ describeWith(['rdma-programs'], 'programs whose memory the daemon may not reach'
     ['ib_read_bw', '1048576', '20'],
   ])('%s of %s bytes', async (program, size, times) => {
     const port = await freePort();
-    const words = [program, '-R', '-d', 'iwarp0', '-p', String(port), '-s', size, '-n', times];
+    const options = ['-R', '-F', '-d', 'iwarp0', '-p', String(port)];
+    const words = [program, ...options, '-s', size, '-n', times];
     const output = await bothSucceed(words, [...words, ADDRESS], port);
     expect(output).toMatch(new RegExp(`^ ${size} +${times} `, 'm'));
   });

@@ -83,7 +83,7 @@ describe.runIf(reason === '')(`arm64 programs under emulation${reason}`, () => {
     ['ib_read_bw', '65536'],
     ['ib_send_lat', '64'],
   ])('%s of %s bytes', async (program, size) => {
-    const words = [program, '-R', '-p', port, '-s', size, '-n', '100'];
+    const words = [program, '-R', '-F', '-p', port, '-s', size, '-n', '100'];
     const output = await bothSucceed(words, [...words, ADDRESS]);
     expect(output).toMatch(new RegExp(`^ ${size} +100 `, 'm'));
   });

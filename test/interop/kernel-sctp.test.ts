@@ -150,9 +150,9 @@ describeWith(['kernel-peer', 'sctp', 'rdma-programs', 'tshark'], 'SCTP by the ke
         sleep 2
         kill -INT $capture; wait $capture || exit
         kill $dump; wait $dump || true
-        on $s ib_write_bw -R -d b -n 100 -s 65536 &
+        on $s ib_write_bw -R -F -d b -n 100 -s 65536 &
         server=$!
-        patiently on $s ib_write_bw -R -d a --source_ip 127.0.0.2 -n 100 -s 65536 127.0.0.3 || exit
+        patiently on $s ib_write_bw -R -F -d a --source_ip 127.0.0.2 -n 100 -s 65536 127.0.0.3 || exit
         wait $server || exit
         cat /proc/net/sctp/snmp`);
       expect(output).toMatch(/^ *65536 +100 +\d/m);

@@ -115,7 +115,8 @@ describeWith(['chromium', 'rdma-programs'], 'the page over RoCE', () => {
     await shown.shows('.timeline', /NAK/);
     await shown.shows('.faults li', /rnr/);
     await shown.press('Remove fault 1, rnr');
-    await shown.first('.mark.cqe').waitFor({ timeout: SHOWN_TIMEOUT_MS });
+    // So many that a Send among the records has its completion, too.
+    await shown.page.locator('.mark.cqe').nth(9).waitFor({ timeout: SHOWN_TIMEOUT_MS });
     await shown.page.getByRole('switch', { name: 'Record' }).uncheck();
     await shown.page.getByRole('listbox').focus();
     await expect(walkTo(shown, /WQE SEND[\s\S]*→ packet[\s\S]*RC SEND/)).resolves.toContain(

@@ -101,10 +101,10 @@ describeWith(['tshark', 'rdma-programs'], 'captures of RoCE', () => {
   it('shows atomics, Reads and Writes of perftest with their fields', async () => {
     const file = folder.file('x.pcapng');
     const capture = await capturing(file);
-    await pair('ib_atomic_lat -d roce0 -x 1 -n 5 -A FETCH_AND_ADD');
-    await pair('ib_atomic_lat -d roce0 -x 1 -n 5 -A CMP_AND_SWAP');
-    await pair('ib_read_lat -d roce0 -x 1 -n 5 -s 64');
-    await pair('ib_write_lat -d roce0 -x 1 -n 5 -s 64');
+    await pair('ib_atomic_lat -F -d roce0 -x 1 -n 5 -A FETCH_AND_ADD');
+    await pair('ib_atomic_lat -F -d roce0 -x 1 -n 5 -A CMP_AND_SWAP');
+    await pair('ib_read_lat -F -d roce0 -x 1 -n 5 -s 64');
+    await pair('ib_write_lat -F -d roce0 -x 1 -n 5 -s 64');
     await ended(capture);
     const rows = await dissectRoce(file);
     expect(rows.filter(({ complaint }) => complaint !== '')).toEqual([]);

@@ -36,7 +36,7 @@ async function run(
   command: string,
 ): Promise<readonly [client: EndedProgram, server: EndedProgram]> {
   const port = await freePort();
-  const words = [...command.split(' '), '-p', String(port)];
+  const words = [...command.split(' '), '-F', '-p', String(port)];
   const server = new ShimProgram(words, rig.environment);
   // A server that refuses its options never listens. Its client then refuses them, too.
   if (words.includes('-R')) while (server.running && !rig.listens(port)) await quiet(5);

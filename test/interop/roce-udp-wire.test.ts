@@ -137,7 +137,7 @@ describeWith(['rdma-programs'], 'faults between two daemons', () => {
     await far.stop();
   });
 
-  it.each(['ibv_rc_pingpong', 'ibv_ud_pingpong', 'ib_send_bw -x 1 -c UD -s 1024 -n 300'])(
+  it.each(['ibv_rc_pingpong', 'ibv_ud_pingpong', 'ib_send_bw -F -x 1 -c UD -s 1024 -n 300'])(
     '%s, while the kernel often has no room',
     async (command) => {
       const { send } = OutgoingBatch.prototype;

@@ -63,15 +63,15 @@ describeWith(['rdma-programs'], 'ping-pong between two daemons', () => {
 
 describeWith(['perftest'], 'perftest between two daemons', () => {
   it.each([
-    'ib_write_bw -x 1 -s 65536 -n 500',
-    'ib_read_bw -x 1 -s 65536 -n 500',
-    'ib_send_bw -x 1 -a -n 50',
-    'ib_send_bw -x 1 -c UD -s 2048 -n 500',
-    'ib_write_bw -x 1 -c UC -s 65536 -n 200',
-    'ib_atomic_bw -x 1 -n 500',
-    'ib_write_lat -x 1 -n 500',
-    'ib_send_lat -x 1 -c UD -n 500',
-    'ib_write_bw -x 1 -s 16384 -b -q 4 -n 200',
+    'ib_write_bw -F -x 1 -s 65536 -n 500',
+    'ib_read_bw -F -x 1 -s 65536 -n 500',
+    'ib_send_bw -F -x 1 -a -n 50',
+    'ib_send_bw -F -x 1 -c UD -s 2048 -n 500',
+    'ib_write_bw -F -x 1 -c UC -s 65536 -n 200',
+    'ib_atomic_bw -F -x 1 -n 500',
+    'ib_write_lat -F -x 1 -n 500',
+    'ib_send_lat -F -x 1 -c UD -n 500',
+    'ib_write_bw -F -x 1 -s 16384 -b -q 4 -n 200',
   ])('%s', async (command) => {
     await run(command);
   });

@@ -165,7 +165,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
     { how: 'spins on request', wish: { IWARPD_POLL: 'spin' }, fewest: 0, most: 20 },
   ])('$how while a program polls without result', async ({ wish, fewest, most }) => {
     const port = nextPort++;
-    const place = `-R -d iwarp0 -p ${port} -D ${programSeconds()} -s 65536`.split(' ');
+    const place = `-R -F -d iwarp0 -p ${port} -D ${programSeconds()} -s 65536`.split(' ');
     const polling = { ...environment, ...wish };
     const server = start(polling, 'ib_write_bw', ...place);
     await listens(port, server);
@@ -204,7 +204,7 @@ describeWith(['rdma-programs'], 'unmodified programs on one daemon', () => {
   it('frees everything of a killed ib_write_bw, and flushes its peer', async () => {
     for (let round = 0; round < 4; round++) {
       const port = nextPort++;
-      const place = ['-R', '-d', 'iwarp0', '-p', `${port}`, '-D', '20', '-s', '65536'];
+      const place = ['-R', '-F', '-d', 'iwarp0', '-p', `${port}`, '-D', '20', '-s', '65536'];
       const server = start(environment, 'ib_write_bw', ...place);
       await listens(port, server);
       const client = start(environment, 'ib_write_bw', ...place, ADDRESS);
@@ -302,7 +302,7 @@ describeWith(
         onTestFinished(() => daemon.clean());
         const environment = await shimEnvironment(daemon.socketPath);
         const port = nextPort++;
-        const place = `${words} -R -d iwarp0 -p ${port} -D 25 -s 4096`.split(' ');
+        const place = `${words} -R -F -d iwarp0 -p ${port} -D 25 -s 4096`.split(' ');
         const server = start(environment, ...place);
         await listens(port, server);
         const client = start(environment, ...place, ADDRESS);

@@ -490,7 +490,7 @@ export class Campaign {
   }
 
   #perftest(device: string, port: string): string[] {
-    return ['ib_write_bw', '-R', '-d', device, '-p', port, '-D', '25', '-s', '16384'];
+    return ['ib_write_bw', '-R', '-F', '-d', device, '-p', port, '-D', '25', '-s', '16384'];
   }
 
   /** Waits until the far daemon receives data. */
