@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { runCommand } from './cli-process.ts';
 import { PROGRAM_MS, patience, quiet } from './patience.ts';
+import { processStacks } from './process-stacks.ts';
 
 /** Variables for a program. */
 export type Environment = Readonly<Record<string, string>>;
@@ -25,7 +26,7 @@ export interface EndedProgram {
   readonly output: string;
 }
 
-/** A running program. It is killed when its time is over. */
+/** A running program. It is killed when its time is over; its output then ends with its stacks. */
 export class ShimProgram {
   readonly #child: ChildProcess;
   readonly #ended: Promise<EndedProgram>;
@@ -48,6 +49,7 @@ export class ShimProgram {
     let late = false;
     const timer = setTimeout(() => {
       late = true;
+      if (child.pid !== undefined) this.output += processStacks(child.pid);
       child.kill('SIGKILL');
     }, patience(PROGRAM_MS));
     this.#ended = once(child, 'close').then(([status, signal]) => {

@@ -1,0 +1,40 @@
+/** Where the threads of a process are that does not end, for the report of a test. */
+import { spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+
+/** Time limit of the debugger for one process, and the lines that it may print. */
+const DEBUGGER_MS = 30_000;
+const LINES_MAX = 400;
+
+/** The stacks of a process and of its children, by gdb; without gdb, only what they are. */
+export function processStacks(pid: number): string {
+  return [pid, ...childrenOf(pid)].map(stacksOf).join('\n');
+}
+
+function stacksOf(pid: number): string {
+  const words = ['-p', String(pid), '-batch', '-ex', 'thread apply all backtrace 16'];
+  const { stdout } = spawnSync('gdb', words, { encoding: 'utf8', timeout: DEBUGGER_MS });
+  const lines = (stdout ?? 'no gdb').split('\n').filter((line) => !line.startsWith('[New LWP'));
+  return [`process ${pid}: ${fileOf(pid, 'cmdline').replaceAll('\0', ' ')}`, ...lines]
+    .slice(0, LINES_MAX)
+    .join('\n');
+}
+
+function childrenOf(pid: number): number[] {
+  const pids = readdirSync('/proc').map(Number).filter(Number.isInteger);
+  return pids.filter((other) => parentOf(other) === pid);
+}
+
+function parentOf(pid: number): number {
+  // After the name, which may contain anything: the state, and the parent.
+  return Number(fileOf(pid, 'stat').split(') ').at(-1)?.split(' ')[1]);
+}
+
+/** Empty if the process has ended. */
+function fileOf(pid: number, name: string): string {
+  try {
+    return readFileSync(`/proc/${pid}/${name}`, 'latin1');
+  } catch {
+    return '';
+  }
+}
