@@ -1,6 +1,7 @@
 /** Where the threads of a process are that does not end, for the report of a test. */
 import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
+import { patience } from './patience.ts';
 
 /** Time limit of the debugger for one process, and the lines that it may print. */
 const DEBUGGER_MS = 30_000;
@@ -13,7 +14,7 @@ export function processStacks(pid: number): string {
 
 function stacksOf(pid: number): string {
   const words = ['-p', String(pid), '-batch', '-ex', 'thread apply all backtrace 16'];
-  const { stdout } = spawnSync('gdb', words, { encoding: 'utf8', timeout: DEBUGGER_MS });
+  const { stdout } = spawnSync('gdb', words, { encoding: 'utf8', timeout: patience(DEBUGGER_MS) });
   const lines = (stdout ?? 'no gdb').split('\n').filter((line) => !line.startsWith('[New LWP'));
   return [`process ${pid}: ${fileOf(pid, 'cmdline').replaceAll('\0', ' ')}`, ...lines]
     .slice(0, LINES_MAX)
