@@ -145,8 +145,11 @@ export class ProcessMemory {
   readonly #writesLost = new Set<object>();
   /** A deferred read has failed since the last `flushReads`. */
   #readsLost = false;
+  /** The buffer used last, and the one before: a stream of messages uses two in turns. */
   #lastBuffer: ArrayBufferLike | undefined;
   #lastBufferAddress = 0;
+  #otherBuffer: ArrayBufferLike | undefined;
+  #otherBufferAddress = 0;
   #lookedAtMs = Number.NEGATIVE_INFINITY;
 
   /**
@@ -360,8 +363,12 @@ export class ProcessMemory {
   #addressOf(bytes: Uint8Array): number {
     const buffer = bytes.buffer;
     if (buffer !== this.#lastBuffer) {
-      this.#lastBufferAddress = Number(addressOf(new Uint8Array(buffer)));
+      const known = buffer === this.#otherBuffer;
+      const address = known ? this.#otherBufferAddress : Number(addressOf(new Uint8Array(buffer)));
+      this.#otherBuffer = this.#lastBuffer;
+      this.#otherBufferAddress = this.#lastBufferAddress;
       this.#lastBuffer = buffer;
+      this.#lastBufferAddress = address;
     }
     return this.#lastBufferAddress + bytes.byteOffset;
   }
