@@ -1,7 +1,7 @@
 /** Associations of SCTP in UDP by libusrsctp, both ends in this process. */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
-import { afterEach, expect, it } from 'vitest';
+import { afterEach, expect, it, vi } from 'vitest';
 import { MESSAGE_MAX_BYTES } from '#daemon/host/sctp/association';
 import { sctpStack } from '#daemon/host/sctp/sctp-stack';
 import { UsrsctpTransport } from '#daemon/host/sctp/usrsctp-transport';
@@ -228,6 +228,17 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     // The socket that had the errors still works.
     const listener = rig.listen();
     await rig.open(mine, rig.there, listener.port);
+  });
+
+  it('listens on a free port from which no association of another address was opened', async () => {
+    vi.spyOn(rig.clock, 'random32').mockReturnValue(7);
+    const mine = rig.hold(rig.here);
+    const { association } = await rig.open(mine, rig.there, rig.listen().port);
+    expect(rig.listen().port).not.toBe(association.local.port);
+    // The association has the port longer than its id.
+    mine.release();
+    expect(rig.listen().port).not.toBe(association.local.port);
+    vi.restoreAllMocks();
   });
 
   it('reports an SCTP or UDP port in use', async () => {

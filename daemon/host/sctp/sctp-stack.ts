@@ -118,6 +118,11 @@ export class SctpStack {
   readonly #sockets = new Map<CarrierSocket, number>();
   /** By number of the UDP socket and SCTP port. */
   readonly #ports = new Map<string, SctpPortHolder>();
+  /**
+   * Holders and associations of each SCTP port, on all UDP sockets. To the library they share one space of
+   * ports: it refuses to listen on a port from which an association was opened.
+   */
+  readonly #portUsers = new Map<number, number>();
   readonly #listeners = new Map<number, Listener>();
   readonly #served = new Map<number, ServedSocket>();
   #ready: ServedSocket[] = [];
@@ -192,11 +197,19 @@ export class SctpStack {
       throw new NetworkError('EADDRINUSE', `SCTP ${which} of ${socket.address} is taken`);
     }
     this.#ports.set(key, holder);
+    this.#countPort(held, 1);
     return held;
   }
 
   releasePort(socket: CarrierSocket, port: number): void {
     this.#ports.delete(`${socket.number} ${port}`);
+    this.#countPort(port, -1);
+  }
+
+  #countPort(port: number, change: 1 | -1): void {
+    const users = (this.#portUsers.get(port) ?? 0) + change;
+    if (users > 0) this.#portUsers.set(port, users);
+    else this.#portUsers.delete(port);
   }
 
   /** Makes the library listen on a port, until `unlisten`; the first call's `options` count. */
@@ -228,13 +241,17 @@ export class SctpStack {
     listener.socket.close();
   }
 
+  /** A port without any user, or else one that the socket does not hold. */
   #freePort(socket: CarrierSocket): number | undefined {
     const start = this.#clock.random32() % DYNAMIC_PORTS;
+    let second: number | undefined;
     for (let step = 0; step < DYNAMIC_PORTS; step += 1) {
       const port = DYNAMIC_PORT_MIN + ((start + step) % DYNAMIC_PORTS);
-      if (!this.#ports.has(`${socket.number} ${port}`) && !this.#listeners.has(port)) return port;
+      if (!this.#portUsers.has(port)) return port;
+      if (second !== undefined || this.#listeners.has(port)) continue;
+      if (!this.#ports.has(`${socket.number} ${port}`)) second = port;
     }
-    return undefined;
+    return second;
   }
 
   // Paths and associations
@@ -256,23 +273,25 @@ export class SctpStack {
   }
 
   /**
-   * Counts an association, until `endAssociation`. Throws `NetworkError` ENOBUFS at the host's limit, and
+   * Counts an association from or to `port`, until `endAssociation`. Throws `NetworkError` ENOBUFS at the host's limit, and
    * `VerbsError` at the user's.
    */
-  beginAssociation(path: Path, account: IdAccount | undefined): void {
+  beginAssociation(path: Path, port: number, account: IdAccount | undefined): void {
     if (this.#associations >= ASSOCIATIONS_MAX) {
       throw new NetworkError('ENOBUFS', 'limit of SCTP associations reached');
     }
     account?.take('associations');
     this.#associations += 1;
+    this.#countPort(port, 1);
     this.#paths.hold(path);
     const users = this.#sockets.get(path.socket);
     if (users !== undefined) this.#sockets.set(path.socket, users + 1);
     this.#arm();
   }
 
-  endAssociation(path: Path, account: IdAccount | undefined): void {
+  endAssociation(path: Path, port: number, account: IdAccount | undefined): void {
     this.#associations -= 1;
+    this.#countPort(port, -1);
     account?.give('associations');
     this.#paths.release(path, this.#clock.now());
     this.closeSocket(path.socket);

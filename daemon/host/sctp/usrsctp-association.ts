@@ -73,7 +73,7 @@ export class UsrsctpAssociation extends SocketAssociation implements ServedSocke
   }
 
   protected override handleClosed(): void {
-    this.#stack.endAssociation(this.path, this.#account);
+    this.#stack.endAssociation(this.path, this.local.port, this.#account);
   }
 
   protected override pathMessageBytes(): number {

@@ -168,7 +168,7 @@ class UsrsctpPort implements SctpPort, SctpPortHolder {
   #begun(path: Path): boolean {
     try {
       this.#stack.measure(path);
-      this.#stack.beginAssociation(path, this.#account);
+      this.#stack.beginAssociation(path, this.port, this.#account);
       return true;
     } catch (error) {
       if (error instanceof NetworkError || isVerbsError(error)) return false;
@@ -192,7 +192,7 @@ class UsrsctpPort implements SctpPort, SctpPortHolder {
     const socket = UsrsctpSocket.open(stack.library, this.#options(path.packetBytes));
     const account = this.#account;
     try {
-      stack.beginAssociation(path, account);
+      stack.beginAssociation(path, this.port, account);
     } catch (error) {
       socket.close();
       throw error;
