@@ -2,6 +2,7 @@ import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, it } from 'vitest';
+import { childrenOf, isRunning, type Process } from '../support/child-processes.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
 
 const compiled = (path: string) => fileURLToPath(new URL(`../../dist/${path}`, import.meta.url));
@@ -10,33 +11,8 @@ const folder = new CommandFolder();
 
 afterEach(() => folder.clean());
 
-/** State and parent of a process, from /proc; undefined when it has exited. */
-function processOf(pid: number): { state: string; parent: number } | undefined {
-  try {
-    const fields = readFileSync(`/proc/${pid}/stat`, 'latin1')
-      .replace(/^.*\) /s, '')
-      .split(' ');
-    return { state: fields[0] ?? '', parent: Number(fields[1]) };
-  } catch {
-    return undefined;
-  }
-}
-
-/** Pids of the processes that process `pid` started. */
-function childrenOf(pid: number): number[] {
-  const pids = readdirSync('/proc')
-    .filter((name) => /^[0-9]+$/.test(name))
-    .map(Number);
-  return pids.filter((child) => processOf(child)?.parent === pid);
-}
-
-/** The processes among `pids` that still run; zombies do not count. */
-function stillRunning(pids: readonly number[]): number[] {
-  return pids.filter((pid) => (processOf(pid)?.state ?? 'Z') !== 'Z');
-}
-
 /** Starts a bench that would take long, and waits until it has two daemons and two workers. */
-async function startLongBench(): Promise<{ bench: RunningCommand; children: readonly number[] }> {
+async function startLongBench(): Promise<{ bench: RunningCommand; children: readonly Process[] }> {
   const words = ['bench', '--rounds', '1000', '--only', 'messages'];
   const bench = folder.start(words, { TMPDIR: folder.path });
   await bench.until(/measuring messages/, 'stderr');
@@ -95,14 +71,14 @@ describe('iwarpd bench', () => {
     const { bench, children } = await startLongBench();
     bench.signal('SIGINT');
     expect(await bench.end()).toMatchObject({ status: 130, stdout: '' });
-    expect(stillRunning(children)).toEqual([]);
+    expect(children.filter(isRunning)).toEqual([]);
     expect(readdirSync(folder.path)).toEqual([]);
   });
 
   it('leaves no process behind when it is killed', async () => {
     const { bench, children } = await startLongBench();
     await bench.kill();
-    await expect.poll(() => stillRunning(children)).toEqual([]);
+    await expect.poll(() => children.filter(isRunning)).toEqual([]);
   });
 });
 

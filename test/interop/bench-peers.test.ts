@@ -1,45 +1,15 @@
 /** The bench and the programs that it starts: peers for comparison, and clients of many kinds. */
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, writeFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, it } from 'vitest';
+import { childrenOf, isRunning } from '../support/child-processes.ts';
 import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { describeWith } from '../support/prerequisites.ts';
 
 const MAIN = fileURLToPath(new URL('../../dist/test/bench/main.js', import.meta.url));
 const PATIENCE = { interval: 20 };
-
-interface Process {
-  readonly pid: number;
-  readonly name: string;
-}
-
-/** Child processes of `pid` that still run; a zombie does not. */
-function childrenOf(pid: number): Process[] {
-  return readdirSync('/proc')
-    .filter((name) => /^[0-9]+$/.test(name))
-    .flatMap((name) => {
-      try {
-        const [, command, state, parent] =
-          /^[0-9]+ \((.*)\) (\S) ([0-9]+) /s.exec(readFileSync(`/proc/${name}/stat`, 'latin1')) ??
-          [];
-        if (Number(parent) !== pid || state === 'Z') return [];
-        return [{ pid: Number(name), name: command ?? '' }];
-      } catch {
-        return [];
-      }
-    });
-}
-
-function isRunning({ pid, name }: Process): boolean {
-  try {
-    const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    return stat.startsWith(`${pid} (${name}) `) && !/\) Z /.test(stat);
-  } catch {
-    return false;
-  }
-}
 
 const folder = new CommandFolder();
 

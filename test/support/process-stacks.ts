@@ -1,6 +1,7 @@
 /** Where the threads of a process are that does not end, for the report of a test. */
 import { spawnSync } from 'node:child_process';
-import { readdirSync, readFileSync } from 'node:fs';
+import { readFileSync } from 'node:fs';
+import { childrenOf } from './child-processes.ts';
 import { patience } from './patience.ts';
 
 /** Time limit of the debugger for one process, and the lines that it may print. */
@@ -9,7 +10,7 @@ const LINES_MAX = 400;
 
 /** The stacks of a process and of its children, by gdb; without gdb, only what they are. */
 export function processStacks(pid: number): string {
-  return [pid, ...childrenOf(pid)].map(stacksOf).join('\n');
+  return [pid, ...childrenOf(pid).map((child) => child.pid)].map(stacksOf).join('\n');
 }
 
 function stacksOf(pid: number): string {
@@ -19,16 +20,6 @@ function stacksOf(pid: number): string {
   return [`process ${pid}: ${fileOf(pid, 'cmdline').replaceAll('\0', ' ')}`, ...lines]
     .slice(0, LINES_MAX)
     .join('\n');
-}
-
-function childrenOf(pid: number): number[] {
-  const pids = readdirSync('/proc').map(Number).filter(Number.isInteger);
-  return pids.filter((other) => parentOf(other) === pid);
-}
-
-function parentOf(pid: number): number {
-  // After the name, which may contain anything: the state, and the parent.
-  return Number(fileOf(pid, 'stat').split(') ').at(-1)?.split(' ')[1]);
 }
 
 /** Empty if the process has ended. */
