@@ -58,19 +58,7 @@ const SUCCESS = 'IBV_WC_SUCCESS';
 describeWith(['perftest'], 'the work of perftest', () => {
   it('ib_write_bw: every Write, and as many completions as it asks for', async () => {
     const port = await freePort();
-    const words = [
-      'ib_write_bw',
-      '-R',
-      '-F',
-      '-p',
-      String(port),
-      '-s',
-      '4096',
-      '-n',
-      '1000',
-      '-Q',
-      '50',
-    ];
+    const words = `ib_write_bw -R -F -p ${port} -s 4096 -n 1000 -Q 50`.split(' ');
     const records = await workOf(() => bench.pair(port, words, [...words, ADDRESS]));
     const write = { opcode: 'RDMA_WRITE', bytes: 4096 };
     expect(counted(records, { kind: 'wqe', ...write })).toBe(1000);
@@ -80,19 +68,7 @@ describeWith(['perftest'], 'the work of perftest', () => {
 
   it('ib_read_bw: every Read', async () => {
     const port = await freePort();
-    const words = [
-      'ib_read_bw',
-      '-R',
-      '-F',
-      '-p',
-      String(port),
-      '-s',
-      '2048',
-      '-n',
-      '300',
-      '-Q',
-      '1',
-    ];
+    const words = `ib_read_bw -R -F -p ${port} -s 2048 -n 300 -Q 1`.split(' ');
     const records = await workOf(() => bench.pair(port, words, [...words, ADDRESS]));
     const read = { opcode: 'RDMA_READ', bytes: 2048 };
     expect(counted(records, { kind: 'wqe', ...read })).toBe(300);
@@ -101,20 +77,7 @@ describeWith(['perftest'], 'the work of perftest', () => {
 
   it('ib_send_bw on a shared receive queue: every Send and the receive that it took', async () => {
     const port = await freePort();
-    const options = [
-      '-R',
-      '-F',
-      '-p',
-      String(port),
-      '-s',
-      '4096',
-      '-n',
-      '200',
-      '-Q',
-      '1',
-      '--use-srq',
-    ];
-    const words = ['ib_send_bw', ...options];
+    const words = `ib_send_bw -R -F -p ${port} -s 4096 -n 200 -Q 1 --use-srq`.split(' ');
     const records = await workOf(() => bench.pair(port, words, [...words, ADDRESS]));
     expect(counted(records, { kind: 'wqe', opcode: 'SEND', bytes: 4096 })).toBe(200);
     expect(counted(records, { kind: 'cqe', opcode: 'SEND', bytes: 4096 })).toBe(200);
