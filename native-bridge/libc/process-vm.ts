@@ -145,7 +145,7 @@ export class ProcessMemory {
   readonly #writesLost = new Set<object>();
   /** A deferred read has failed since the last `flushReads`. */
   #readsLost = false;
-  /** The buffer used last, and the one before: a stream of messages uses two in turns. */
+  /** The buffer used last, and the one before: a stream of messages mostly uses two in turns. */
   #lastBuffer: ArrayBufferLike | undefined;
   #lastBufferAddress = 0;
   #otherBuffer: ArrayBufferLike | undefined;

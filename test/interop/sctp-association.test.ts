@@ -55,7 +55,10 @@ async function sendAll(
 describeWith(['sctp'], 'SCTP by libusrsctp', () => {
   const rig = new SctpRig();
 
-  afterEach(() => rig.close());
+  afterEach(() => {
+    rig.close();
+    vi.restoreAllMocks();
+  });
 
   it('comes up with the indication of the peer and as many streams as both have [SCTP-11.1-01, SCTP-8-01]', async () => {
     const [mine, theirs] = await rig.pair();
@@ -238,7 +241,6 @@ describeWith(['sctp'], 'SCTP by libusrsctp', () => {
     // The association has the port longer than its id.
     mine.release();
     expect(rig.listen().port).not.toBe(association.local.port);
-    vi.restoreAllMocks();
   });
 
   it('reports an SCTP or UDP port in use', async () => {

@@ -273,8 +273,8 @@ export class SctpStack {
   }
 
   /**
-   * Counts an association from or to `port`, until `endAssociation`. Throws `NetworkError` ENOBUFS at the host's limit, and
-   * `VerbsError` at the user's.
+   * Counts an association with the local `port`, until `endAssociation`. Throws `NetworkError` ENOBUFS at
+   * the host's limit, and `VerbsError` at the user's.
    */
   beginAssociation(path: Path, port: number, account: IdAccount | undefined): void {
     if (this.#associations >= ASSOCIATIONS_MAX) {
