@@ -84,13 +84,31 @@ type Stage =
   | 'placed'
   | 'failed';
 
-interface Copy extends CopyOrder {
-  stage: Stage;
+/** Assigned one by one: objects made by spreading another cost more than the copy itself. */
+class Copy implements CopyOrder {
+  readonly source: CopiedMemory;
+  readonly sourceOffset: number;
+  readonly target: CopiedMemory;
+  readonly targetOffset: number;
+  readonly length: number;
+  readonly taker: CopyTaker;
+  readonly lender: Lender;
+  stage: Stage = 'waiting';
   /** Place in the ring. */
-  slot: number;
+  slot = 0;
   /** It has begun, and the program that receives, or the one that sends, waits for its end. */
-  ending: boolean;
-  readingEnds: boolean;
+  ending = false;
+  readingEnds = false;
+
+  constructor(order: CopyOrder) {
+    this.source = order.source;
+    this.sourceOffset = order.sourceOffset;
+    this.target = order.target;
+    this.targetOffset = order.targetOffset;
+    this.length = order.length;
+    this.taker = order.taker;
+    this.lender = order.lender;
+  }
 }
 
 export class DirectCopies implements Copier, CopyMaker {
@@ -112,6 +130,8 @@ export class DirectCopies implements Copier, CopyMaker {
   #checking = false;
   #emptyLooks = 0;
   #advancing = false;
+  /** Whom to call after copies are done. */
+  readonly #ready = new Set<() => void>();
   /** For copies that the daemon makes. */
   #scratch = new Uint8Array(0);
 
@@ -137,7 +157,7 @@ export class DirectCopies implements Copier, CopyMaker {
   add(order: CopyOrder): void {
     assert(order.length <= COPY_MAX_BYTES, 'copy too long');
     order.target.copyOrdered(this);
-    this.#copies.push({ ...order, stage: 'waiting', slot: 0, ending: false, readingEnds: false });
+    this.#copies.push(new Copy(order));
     this.#post();
     this.#watch();
   }
@@ -202,7 +222,7 @@ export class DirectCopies implements Copier, CopyMaker {
     if (this.#advancing) return false;
     this.#advancing = true;
     this.#sweep();
-    const ready = new Set<() => void>();
+    const ready = this.#ready;
     let done = 0;
     for (; done < this.#copies.length; done += 1) {
       const copy = this.#copies[done] as Copy;
@@ -210,16 +230,17 @@ export class DirectCopies implements Copier, CopyMaker {
       if (copy.stage === 'own') copy.stage = this.#carryOut(copy);
       if (copy.stage === 'waiting' || copy.stage === 'posted') break;
       finish(copy, copy.stage === 'placed');
-      for (const { onReady } of [copy.target, copy.source]) {
-        if (onReady !== undefined) ready.add(onReady);
-      }
+      if (copy.target.onReady !== undefined) ready.add(copy.target.onReady);
+      if (copy.source.onReady !== undefined) ready.add(copy.source.onReady);
     }
-    this.#copies.splice(0, done);
+    if (done > 0) this.#copies.splice(0, done);
     this.#next = Math.max(0, this.#next - done);
     this.#advancing = false;
     this.#post();
     if (done === 0) return false;
-    for (const run of ready) run();
+    const calls = [...ready];
+    ready.clear();
+    for (const run of calls) run();
     this.#loop.drain();
     this.#releaseUnused();
     return true;
@@ -307,9 +328,10 @@ export class DirectCopies implements Copier, CopyMaker {
       if (copy.stage === 'own' || this.#slots.length === COPY_ORDERS) break;
       if (copy.stage !== 'waiting') continue;
       copy.slot = (this.#first + this.#slots.length) % COPY_ORDERS;
-      const { slot, source, sourceOffset, target, targetOffset, length } = copy;
-      const [from, to] = [source.addressOf(sourceOffset), target.addressOf(targetOffset)];
-      ring.post(slot, from, target.pid, to, length);
+      const { target } = copy;
+      const from = copy.source.addressOf(copy.sourceOffset);
+      const to = target.addressOf(copy.targetOffset);
+      ring.post(copy.slot, from, target.pid, to, copy.length);
       copy.stage = 'posted';
       this.#slots.push(copy);
       posted = true;
