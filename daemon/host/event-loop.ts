@@ -61,14 +61,15 @@ export class EventLoop {
   }
 
   /**
-   * Settles everything queued, with all consequences. Does nothing if called from within itself.
+   * Settles everything queued, with all consequences. Does nothing if called from within itself. `now`:
+   * the time, if the caller has just read the clock.
    */
-  drain(): void {
+  drain(now?: Micros): void {
     if (this.#draining) return;
     noteShortWork();
     this.#draining = true;
     try {
-      this.#drainRounds(this.now());
+      this.#drainRounds(now ?? this.now());
     } finally {
       this.#draining = false;
     }

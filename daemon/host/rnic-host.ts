@@ -153,9 +153,10 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
 
   /** The QP's send queue has new elements. Sends them within this call, up to what TCP accepts. */
   doorbell(qp: QP): void {
-    qp.doorbell(this.now());
+    const now = this.now();
+    qp.doorbell(now);
     this.#iwarp.handleOutput(qp);
-    this.#loop.drain();
+    this.#loop.drain(now);
   }
 
   /** Nothing to do: emulated queue pairs look for receives when a message arrives. */
