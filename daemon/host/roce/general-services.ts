@@ -48,7 +48,6 @@ export class GeneralServices {
       qpn: GSI_QPN,
       type: QPType.ud,
       congested: false,
-      takesLent: false,
       get wire() {
         return connection;
       },
