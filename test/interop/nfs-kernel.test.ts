@@ -189,7 +189,7 @@ describeWith(['kernel-peer', 'nfs'], 'NFS over RDMA between iwarpd and Linux', (
         echo open >open && chmod 644 open && echo secret >secret && chmod 600 secret
         mkdir -m 1777 public
         setpriv --reuid 1234 --regid 1234 --clear-groups bash -c '
-          cat open
+          cat open 2>&1
           cat secret 2>&1
           (echo x >>open) 2>&1
           rm -f open 2>&1
