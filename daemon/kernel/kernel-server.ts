@@ -116,6 +116,8 @@ const NUMBER_COUNT = 2 ** 31;
 /** The pid of processes in another PID namespace; not unique. */
 const UNSEEN_PID = 0;
 
+const NO_BYTES = new Uint8Array(0);
+
 /** Kinds of objects in device files. */
 const FILE_KINDS = ['pd', 'mr', 'cq', 'srq', 'qp'] as const;
 
@@ -355,7 +357,7 @@ export class KernelServer implements KernelServices {
         : request.op === ShimOp.explain
           ? DONE
           : executeOn(file, request, caller, refusals);
-      this.#answer(connection, request, reply);
+      this.#answerSafely(connection, request, reply, file);
     });
     const kept = new KeptInput(connection);
     connection.serve((bytes, more) => {
@@ -390,6 +392,29 @@ export class KernelServer implements KernelServices {
       if (!(error instanceof SystemCallError)) throw error;
       return refusal('EMFILE', `the daemon cannot make another connection: ${error.message}`);
     }
+  }
+
+  /**
+   * Answers a request that may have ended a registration, or a queue pair, once nothing is copied any more into
+   * memory that the program will then reuse.
+   */
+  #answerSafely(
+    connection: ProgramConnection,
+    request: ShimRequest,
+    reply: KernelReply,
+    file: KernelFile,
+  ): void {
+    const ends = request.op === ShimOp.write || request.op === ShimOp.move;
+    const incoming = ends ? this.memories.find(connection.credentials, file)?.incoming : undefined;
+    if (incoming?.ending !== true) {
+      this.#answer(connection, request, reply);
+      return;
+    }
+    const { op, flags, pid, id, argument } = request;
+    const kept = { op, flags, pid, id, argument, payload: NO_BYTES };
+    incoming.whenOver(() => {
+      if (!connection.closed) this.#answer(connection, kept, reply);
+    });
   }
 
   #answer(connection: ProgramConnection, request: ShimRequest, reply: KernelReply): void {

@@ -65,6 +65,8 @@ export const ShimOp = {
   move: 10,
   /** Does nothing; the reply has reasons that no other reply has delivered. Only with `explain`. */
   explain: 11,
+  /** Sends the ring of orders for the process's agent: see `CopyRing`. */
+  copies: 12,
 } as const;
 export type ShimOp = (typeof ShimOp)[keyof typeof ShimOp];
 
@@ -95,6 +97,8 @@ export const ReplyFlag = {
   startAgent: 4,
   /** The reply ends with reasons. */
   reasons: 8,
+  /** Start the agent if that is possible; the command is done in any case. */
+  offerAgent: 16,
 } as const;
 
 /** A request. The object and its payload are borrowed until the callback returns. */

@@ -4,6 +4,7 @@
  */
 import type { Micros } from '#base/time';
 import type { QPState, QPType } from '#contract/verbs/enums';
+import type { LentPayload } from './memory/lent-payload.ts';
 import type { PortAddresses, QPPath } from './qp-attributes.ts';
 import type { Wire } from './wire-port.ts';
 
@@ -22,6 +23,8 @@ export interface ProgramWire extends Wire {
 /** Such a device's interface to its host. `Q` is the type of queue pairs. */
 export interface IBPort<Q> {
   readonly addresses: PortAddresses;
+  /** Payload that queue pairs of the host lend to each other. */
+  readonly lentPayload: LentPayload;
   /** Creates the wire of a queue pair that enters RTR. May throw `VerbsError`, without a change. */
   makeWire(qp: Q): ProgramWire;
 }

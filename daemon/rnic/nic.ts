@@ -17,6 +17,7 @@ import { type DeviceCapacity, DeviceRegistry } from './device-registry.ts';
 import { EffectQueue, type NicEffect } from './effect.ts';
 import type { IBPort } from './ib-port.ts';
 import { ATOMIC_WORD_BYTES } from './memory/atomic-operation.ts';
+import { LentPayload } from './memory/lent-payload.ts';
 import { checkMRInit, MR, type MRInit } from './memory/memory-region.ts';
 import { MW } from './memory/memory-window.ts';
 import { PD } from './memory/protection-domain.ts';
@@ -102,6 +103,7 @@ export class Nic {
       now: 0,
       ib: options.ib,
       addressHandles: new AddressHandles(),
+      lentPayload: options.ib?.lentPayload ?? new LentPayload(),
       closed: (qp: QP): void => this.#forget(qp),
       word,
       wordView: new DataView(word.buffer),

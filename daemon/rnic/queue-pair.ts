@@ -109,7 +109,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     this.#sqSigAll = init.sqSigAll;
     this.tag = init.tag;
     this.#host = host;
-    this.#gate = new CompletionGate(this, host.counters);
+    this.#gate = new CompletionGate(this, host.counters, host.lentPayload);
     const deferred = new DeferredReads();
     this.#memory = new PeerAccess(host, this, this.#gate, deferred);
     const { sends: elements, kind } = layout;
@@ -484,6 +484,41 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     if (refusal !== AccessRefusal.none && isFlushing(this.#lifecycle.state))
       this.#lifecycle.flush();
     return refusal;
+  }
+
+  mayLend(slot: number, offset: number, length: number): boolean {
+    return this.#sendQueue.mayLend(slot, offset, length);
+  }
+
+  lend(
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): AccessRefusal {
+    this.#host.counters.gatheredBytes += length;
+    const refusal = this.#sendQueue.lend(slot, offset, length, target, targetStart);
+    if (refusal !== AccessRefusal.none && isFlushing(this.#lifecycle.state))
+      this.#lifecycle.flush();
+    return refusal;
+  }
+
+  get lending(): boolean {
+    return this.#sendQueue.lent > 0;
+  }
+
+  get copiesOrdered(): number {
+    return this.#gate.copiesOrdered;
+  }
+
+  get copiesDone(): number {
+    return this.#lifecycle.receiving ? this.#gate.copiesSettled : 0;
+  }
+
+  /** True if all memory that a peer's message may reach takes copies. */
+  get takesLent(): boolean {
+    return this.pd.notTaking === 0 && (this.srq === undefined || this.srq.pd.notTaking === 0);
   }
 
   /** True in error as well: data that arrived then must not be acknowledged. */

@@ -354,6 +354,22 @@ export interface DeferringUser extends WireUser {
     target: Uint8Array,
     targetStart: number,
   ): AccessRefusal;
+  /** True if `lend` is possible for these bytes of an open message. */
+  mayLend(slot: number, offset: number, length: number): boolean;
+  /** Like `gatherLater`, but the bytes stay in their memory: the receiver, on the same host, takes them there. */
+  lend(
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): AccessRefusal;
+  /** True while lent bytes are being copied: nothing else may overtake them. */
+  readonly lending: boolean;
+  /** Copies of lent bytes that were ordered into memory of this queue pair. */
+  readonly copiesOrdered: number;
+  /** How many of them are done. They are done in order. */
+  readonly copiesDone: number;
   /** Like `gatherReadSource`; the bytes may be missing until `gatheringEnded`. */
   gatherReadSourceLater(
     stag: number,

@@ -2,7 +2,7 @@
  * Another process's memory: process_vm_readv(2) and process_vm_writev(2), and whether the kernel
  * allows them.
  */
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync, readlinkSync } from 'node:fs';
 import { copyGuard } from './copy-guard.ts';
 import { closeDescriptor } from './descriptor.ts';
 import { addressOf, checked, errnoName, lastErrno, libc, type NumberCall } from './libc.ts';
@@ -26,6 +26,13 @@ const syscall = libc.func(
   'int64_t syscall(int64_t number, int64_t a, int64_t b, int64_t c, int64_t d)',
 ) as NumberCall;
 
+const poll = libc.func('int poll(uint64_t entries, uint64_t count, int timeoutMs)') as (
+  entries: bigint,
+  count: number,
+  timeoutMs: number,
+) => number;
+
+const POLLIN = 1;
 const PR_SET_PTRACER = 0x59616d61;
 const EPERM = 1;
 // Newer system calls have the same number on every architecture.
@@ -387,6 +394,26 @@ export function isProcessAlive(descriptor: number): boolean {
   if (syscall(SYS_PIDFD_SEND_SIGNAL, descriptor, 0, 0, 0) === 0) return true;
   // EPERM means that it exists but has changed its user.
   return lastErrno() === EPERM;
+}
+
+/** True once all threads of the process of a pidfd have ended, even if its parent has not noticed. */
+export function hasProcessEnded(descriptor: number): boolean {
+  const entry = new Int32Array([descriptor, POLLIN]);
+  return poll(addressOf(new Uint8Array(entry.buffer)), 1, 0) === 1;
+}
+
+/** True if the process has a thread of this number. */
+export function hasThread(pid: number, thread: number): boolean {
+  return existsSync(`/proc/${pid}/task/${thread}`);
+}
+
+/** True if the process names processes by the same numbers as this one. */
+export function sharesPidNamespace(pid: number): boolean {
+  try {
+    return readlinkSync(`/proc/${pid}/ns/pid`) === readlinkSync('/proc/self/ns/pid');
+  } catch {
+    return false;
+  }
 }
 
 /** True if this process may signal the process of a pidfd: same user, or sufficient privilege. */

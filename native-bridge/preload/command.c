@@ -109,12 +109,13 @@ int command_run(struct command *command) {
   uint32_t flags;
   int status = exchange_once(command, &after, &flags);
   if ((flags & REPLY_START_AGENT) != 0) {
-    int error = memory_agent_start(command->endpoint->file);
+    int error = memory_agent_start(command->endpoint->file, false);
     if (error != 0) return error;
     status = exchange_once(command, &after, &flags);
     /* The agent cannot reach this memory, either. */
     if ((flags & REPLY_START_AGENT) != 0) return -EFAULT;
   }
+  if ((flags & REPLY_OFFER_AGENT) != 0) memory_agent_start(command->endpoint->file, true);
   take_bytes(command, &after);
   if (status < 0) return status;
   return open_descriptors(command, &after);

@@ -55,7 +55,8 @@ static ssize_t receive_some(int fd, struct exchange *exchange, void *target, siz
   for (;;) {
     struct iovec vector = {.iov_base = target, .iov_len = room};
     struct msghdr message = {.msg_iov = &vector, .msg_iovlen = 1};
-    if (exchange->operation == OP_RINGS || exchange->operation == OP_CONNECT) {
+    if (exchange->operation == OP_RINGS || exchange->operation == OP_CONNECT ||
+        exchange->operation == OP_COPIES) {
       message.msg_control = &control;
       message.msg_controllen = sizeof control;
     }

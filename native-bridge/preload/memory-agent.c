@@ -8,7 +8,9 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/uio.h>
 
 #include "exchange.h"
 #include "hidden-descriptor.h"
@@ -23,6 +25,9 @@
 #define NUMBER_LOOK_FACTOR 4
 #define NUMBER_LOOK_LAST_MS 2000
 
+/* Looks for another order before the agent sleeps: some tens of microseconds. */
+#define ORDER_LOOKS 64
+
 /* The shortest slice that Linux grants. */
 #define SLICE_NS 100000u
 
@@ -31,6 +36,11 @@ struct memory_agent {
   _Atomic int connection;
   _Atomic int staging;
   uint8_t *staged;
+  /* Orders of the daemon to copy, or NULL; and how many are carried out. */
+  struct copy_ring *copies;
+  uint32_t copied;
+  /* The order that failed last, until the daemon has freed its slot. */
+  struct copy_order *failed;
   struct memory_agent *next;
 };
 
@@ -121,10 +131,107 @@ static int serve_write(struct memory_agent *agent, const struct agent_request *r
   return reply(agent, request->id, move(agent, request, SYS_pread64), 0);
 }
 
+static _Atomic uint32_t *shared_word(uint32_t *word) { return (_Atomic uint32_t *)word; }
+
+/* Copies registered memory into another process; the kernel decides whether this one may write
+ * there. Returns 0 or an errno. */
+static int copy_out(uint64_t source, uint64_t target, uint32_t length, pid_t process) {
+  if (length > COPY_BYTES_MAX) return EINVAL;
+  if (!registered_memory_hold(source, length, false)) return EFAULT;
+  int error = 0;
+  for (uint32_t done = 0; done < length && error == 0;) {
+    struct iovec from = {.iov_base = (void *)(uintptr_t)(source + done), .iov_len = length - done};
+    struct iovec to = {.iov_base = (void *)(uintptr_t)(target + done), .iov_len = length - done};
+    ssize_t moved = syscall(SYS_process_vm_writev, process, &from, 1ul, &to, 1ul, 0ul);
+    if (moved > 0) done += (uint32_t)moved;
+    else error = moved == 0 ? EFAULT : errno;
+  }
+  registered_memory_release();
+  return error;
+}
+
+/* True if the next order is to be carried out, or passed. */
+static bool has_order(const struct memory_agent *agent) {
+  if (agent->failed != NULL) {
+    return atomic_load(shared_word(&agent->failed->state)) != COPY_DONE;
+  }
+  struct copy_order *next = &agent->copies->orders[agent->copied % COPY_ORDERS];
+  uint32_t state = atomic_load(shared_word(&next->state));
+  return state == COPY_POSTED || state == COPY_CANCELLED;
+}
+
+/* Carries out the next order. False if there is none, or it failed: then the daemon may cancel
+ * those after it before it frees its slot. */
+static bool carry_out(struct memory_agent *agent) {
+  struct copy_order *order = &agent->copies->orders[agent->copied % COPY_ORDERS];
+  uint32_t state = COPY_POSTED;
+  int error = ECANCELED;
+  if (agent->failed != NULL && !has_order(agent)) return false;
+  agent->failed = NULL;
+  if (atomic_compare_exchange_strong(shared_word(&order->state), &state, COPY_STARTED)) {
+    error = copy_out(order->source, order->target, order->length, (pid_t)order->process);
+  } else if (state != COPY_CANCELLED) {
+    return false;
+  }
+  order->error = error;
+  atomic_store(shared_word(&order->state), COPY_DONE);
+  agent->copied++;
+  agent->failed = error != 0 && error != ECANCELED ? order : NULL;
+  return agent->failed == NULL;
+}
+
+/* Tells the daemon, if it waits for that, that orders are done. */
+static int report_copies(struct memory_agent *agent) {
+  if (atomic_load(shared_word(&agent->copies->awaited)) == 0) return 0;
+  if (atomic_exchange(shared_word(&agent->copies->awaited), 0) == 0) return 0;
+  return reply(agent, AGENT_COPIED_ID, 0, 0);
+}
+
+/* True once there is another order, which mostly comes soon. Lets other threads have the core. */
+static bool await_order(struct memory_agent *agent) {
+  for (int look = 0; look < ORDER_LOOKS; look++) {
+    if (has_order(agent)) return true;
+    syscall(SYS_sched_yield);
+  }
+  return false;
+}
+
+/* Carries out all orders. */
+static int serve_copies(struct memory_agent *agent) {
+  if (agent->copies == NULL) return -EPROTO;
+  for (;;) {
+    atomic_store(shared_word(&agent->copies->idle), 0);
+    do {
+      while (carry_out(agent)) {
+        int error = report_copies(agent);
+        if (error != 0) return error;
+      }
+      int error = report_copies(agent);
+      if (error != 0) return error;
+    } while (await_order(agent));
+    /* The daemon posts, then looks whether the agent is idle. */
+    atomic_store(shared_word(&agent->copies->idle), 1);
+    if (!has_order(agent)) return 0;
+    uint32_t idle = 1;
+    if (!atomic_compare_exchange_strong(shared_word(&agent->copies->idle), &idle, 0)) return 0;
+  }
+}
+
+/* Maps the ring of orders; without it, the daemon copies. */
+static void open_copies(struct memory_agent *agent, struct device_file *file) {
+  int fd = exchange_descriptor(file, OP_COPIES);
+  if (fd < 0) return;
+  void *ring = raw_mmap(NULL, sizeof *agent->copies, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  raw_close(fd);
+  if (ring == MAP_FAILED) return;
+  agent->copies = ring;
+}
+
 static void agent_free(struct memory_agent *agent) {
   descriptor_close_hidden(&agent->connection);
   descriptor_close_hidden(&agent->staging);
   if (agent->staged != NULL) raw_munmap(agent->staged, AGENT_TRANSFER_MAX);
+  if (agent->copies != NULL) raw_munmap(agent->copies, sizeof *agent->copies);
   raw_munmap(agent, sizeof *agent);
 }
 
@@ -163,11 +270,17 @@ static void *agent_main(void *argument) {
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
   request_short_slices();
   struct agent_request request;
+  if (agent->copies != NULL) {
+    agent->copies->thread = (uint32_t)syscall(SYS_gettid);
+    atomic_store(shared_word(&agent->copies->idle), 1);
+    atomic_store(shared_word(&agent->copies->served), 1);
+  }
   while (receive(agent, &request, sizeof request) == 0) {
     if (request.length > AGENT_TRANSFER_MAX) break;
     int error = -EPROTO;
     if (request.operation == AGENT_READ) error = serve_read(agent, &request);
     if (request.operation == AGENT_WRITE) error = serve_write(agent, &request);
+    if (request.operation == AGENT_COPY) error = serve_copies(agent);
     if (error != 0) break;
   }
   agent_unlink(agent);
@@ -192,7 +305,7 @@ static int open_staging(struct memory_agent *agent) {
   return descriptor_hide(fd, false, NULL, &agent->staging) < 0 ? -errno : 0;
 }
 
-int memory_agent_start(struct device_file *file) {
+int memory_agent_start(struct device_file *file, bool copies) {
   struct welcome welcome;
   struct memory_agent *agent = raw_allocate(sizeof *agent);
   if (agent == NULL) return -ENOMEM;
@@ -205,6 +318,7 @@ int memory_agent_start(struct device_file *file) {
   if (fd < 0) error = fd;
   else if (descriptor_hide(fd, false, NULL, &agent->connection) < 0) error = -errno;
   if (error == 0) {
+    if (copies) open_copies(agent, file);
     registry_lock();
     agent->next = agents;
     agents = agent;

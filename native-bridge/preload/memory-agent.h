@@ -4,8 +4,9 @@
 
 #include "device-file.h"
 
-/* Starts an agent, which the daemon knows by the file's token. Returns 0 or a negative errno. */
-int memory_agent_start(struct device_file *file);
+/* Starts an agent, which the daemon knows by the file's token. With `copies`, it also carries out
+ * the daemon's orders to copy into other processes. Returns 0 or a negative errno. */
+int memory_agent_start(struct device_file *file, bool copies);
 
 /* The program closed its last descriptor of the file: ends its registrations and, if no device is
  * open any more, all agents. */

@@ -64,6 +64,7 @@ enum operation {
   OP_CONNECT = 9,
   OP_MOVE = 10,
   OP_EXPLAIN = 11,
+  OP_COPIES = 12,
 };
 
 /* The argument of OP_ARM: a handle below this limit, and how many completions the program could
@@ -98,6 +99,8 @@ _Static_assert(offsetof(struct request_head, argument) == 16, "request");
 #define REPLY_START_AGENT 4u
 /* The reply ends with reasons: their bytes, and lines for the program's standard error. */
 #define REPLY_REASONS 8u
+/* Start the memory agent if that is possible; the command is done in any case. */
+#define REPLY_OFFER_AGENT 16u
 
 struct reply_head {
   uint32_t length_bytes;
@@ -126,7 +129,7 @@ _Static_assert(sizeof(struct reply_descriptor) == 20, "descriptor of a reply");
 #define REPLY_DESCRIPTORS_MAX 4u
 #define REPLY_PURGED_MAX 64u
 
-enum agent_operation { AGENT_READ = 1, AGENT_WRITE = 2 };
+enum agent_operation { AGENT_READ = 1, AGENT_WRITE = 2, AGENT_COPY = 3 };
 
 struct agent_request {
   uint32_t operation;
@@ -147,5 +150,47 @@ _Static_assert(sizeof(struct agent_reply) == 16, "agent reply");
 
 /* Maximum transfer of one agent request, in bytes. */
 #define AGENT_TRANSFER_MAX (256u * 1024)
+
+/* The id of a message of the agent that answers no request: it has carried out orders. */
+#define AGENT_COPIED_ID 0xffffffffu
+
+/* Orders to copy memory of this process into another one: daemon/clients/objects/copy-ring.ts. */
+enum copy_state {
+  COPY_FREE = 0,
+  COPY_POSTED = 1,
+  COPY_STARTED = 2,
+  COPY_CANCELLED = 3,
+  COPY_DONE = 4,
+};
+
+#define COPY_ORDERS 64u
+/* Longest copy of one order, in bytes. */
+#define COPY_BYTES_MAX (64u * 1024)
+
+struct copy_order {
+  uint32_t state;
+  int32_t error;
+  uint64_t source;
+  uint64_t target;
+  uint32_t length;
+  uint32_t process;
+  uint8_t unused[32];
+};
+_Static_assert(sizeof(struct copy_order) == 64, "an order has its own cache line");
+
+struct copy_ring {
+  /* 1 once an agent serves the ring. */
+  uint32_t served;
+  /* 1 while the agent waits for a message. */
+  uint32_t idle;
+  /* Of the agent. */
+  uint32_t thread;
+  uint8_t unused[52];
+  /* 1 if the daemon wants a message when an order is done. */
+  uint32_t awaited;
+  uint8_t more_unused[60];
+  struct copy_order orders[COPY_ORDERS];
+};
+_Static_assert(sizeof(struct copy_ring) == 128 + 64 * COPY_ORDERS, "copy ring");
 
 #endif

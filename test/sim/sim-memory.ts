@@ -20,11 +20,15 @@ import type {
   ProcessAllocation,
   SharedAllocation,
 } from '#daemon/clients/objects/client-memory';
+import { COPY_ORDERS } from '#daemon/clients/objects/copy-ring';
+import type { CopyLoop, DirectCopies } from '#daemon/clients/objects/direct-copies';
+import { IncomingCopies } from '#daemon/clients/objects/incoming-copies';
 import { ProcessBacking } from '#daemon/clients/objects/process-backing';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { ProcessMemory } from '#native-bridge/libc/process-vm';
 import type { Prng } from '../support/prng.ts';
 import type { VirtualTime } from '../support/virtual-time.ts';
+import { type SimProcesses, simCopies } from './sim-copies.ts';
 
 /** How the device reaches a program's memory. */
 export type Tier = 'local' | 'process_vm' | 'agent';
@@ -93,6 +97,11 @@ export class SimMemory implements ClientMemory {
   readonly #agent: SimAgent;
   readonly #channel: AgentChannel;
   readonly #process: SimProcess;
+  /** Copies into this memory by agents of other programs, and out of it by its own. */
+  readonly incoming = new IncomingCopies();
+  readonly #registered = new Set<{ readonly start: number; readonly end: number }>();
+  #copies: DirectCopies | undefined;
+  #endCopies: () => void = () => undefined;
   /** Process allocations that were not released. */
   opened = 0;
   #next = FIRST_ADDRESS;
@@ -106,6 +115,26 @@ export class SimMemory implements ClientMemory {
     this.#channel = new AgentChannel(this.#agent);
     this.#agent.channel = this.#channel;
     this.#process = new SimProcess(find);
+  }
+
+  /** From now on the program's agent copies straight into memory of other programs. */
+  copyDirectly(loop: CopyLoop, processes: SimProcesses, time: VirtualTime, prng: Prng): void {
+    const pid = processes.size + 1;
+    this.#process.pid = pid;
+    processes.set(pid, (address, length, write) => {
+      const area = this.#find(address, length);
+      if (area === undefined || area.lost || (write && area.constant)) return undefined;
+      // The agent copies only what is registered.
+      if (!write && !this.#isRegistered(address, length)) return undefined;
+      return area.bytes.subarray(address - area.address, address - area.address + length);
+    });
+    const { copies, die } = simCopies(loop, time, prng, processes, pid, COPY_ORDERS);
+    this.#copies = copies;
+    this.#endCopies = die;
+  }
+
+  get copies(): DirectCopies | undefined {
+    return this.#copies;
   }
 
   /** Allocates memory. With `bytes` the area is those bytes, which must stay constant. */
@@ -131,6 +160,8 @@ export class SimMemory implements ClientMemory {
   die(): void {
     for (const area of this.#areas.values()) area.lost = true;
     this.#process.gone = true;
+    this.#endCopies();
+    for (const maker of this.incoming.makers) maker.dropAllInto(this.incoming);
     this.#agent.die();
   }
 
@@ -172,9 +203,12 @@ export class SimMemory implements ClientMemory {
     if (area.tier === 'process_vm') {
       // Only the layer below the backing is simulated.
       const process = this.#process as unknown as ProcessMemory;
-      const backing = new ProcessBacking(process, start, lengthBytes);
+      const backing = new ProcessBacking(process, start, lengthBytes, this);
+      const range = { start, end: start + lengthBytes };
+      this.#registered.add(range);
       const release = (): void => {
         close();
+        this.#registered.delete(range);
         backing.release();
       };
       return { backing, reason, release };
@@ -195,6 +229,13 @@ export class SimMemory implements ClientMemory {
   /** Bytes fetched from the program and not yet used. */
   get stagedBytes(): number {
     return this.#channel.staged.bytes;
+  }
+
+  #isRegistered(address: number, lengthBytes: number): boolean {
+    for (const { start, end } of this.#registered) {
+      if (address >= start && address + lengthBytes <= end) return true;
+    }
+    return false;
   }
 
   #take(lengthBytes: number): Uint8Array {
@@ -226,6 +267,7 @@ interface Kept {
 /** The kernel's part of `ProcessBacking`. */
 class SimProcess {
   gone = false;
+  pid = 0;
   lastError = '';
   readonly #find: Find;
   #kept: Kept[] = [];

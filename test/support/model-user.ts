@@ -127,6 +127,9 @@ export class ModelUser implements DeferringUser {
   stallSource = 0;
   /** Received data is not in memory yet. */
   placing = false;
+  readonly lending = false;
+  readonly copiesOrdered = 0;
+  readonly copiesDone = 0;
   /** Called at each completion. */
   onDone: (done: Done) => void = () => undefined;
   onArrival: (arrival: Arrival) => void = () => undefined;
@@ -168,6 +171,14 @@ export class ModelUser implements DeferringUser {
     };
     this.regions.set(stag, region);
     return region.bytes;
+  }
+
+  mayLend(): boolean {
+    return false;
+  }
+
+  lend(): AccessRefusal {
+    return AccessRefusal.memoryLost;
   }
 
   postReceive(size: number, count = 1): void {

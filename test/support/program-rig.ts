@@ -1,6 +1,7 @@
 /** A device whose programs connect queue pairs. */
 import { type AsyncEventType, QPState, type QPType } from '#contract/verbs/enums';
 import type { ProgramWire } from '#daemon/rnic/ib-port';
+import { LentPayload } from '#daemon/rnic/memory/lent-payload';
 import { ViewBacking } from '#daemon/rnic/memory/memory-backing';
 import type { MR } from '#daemon/rnic/memory/memory-region';
 import type { PD } from '#daemon/rnic/memory/protection-domain';
@@ -48,6 +49,7 @@ export class ProgramRig {
       seed: 1,
       ib: {
         addresses: { gid: (index) => GIDS[index], routeMtu: (dgid) => (dgid[12] === 192 ? 0 : 5) },
+        lentPayload: new LentPayload(),
         makeWire: (qp) => {
           if (makeWire !== undefined) return makeWire(qp);
           const wire = new ScriptedWire(qp);

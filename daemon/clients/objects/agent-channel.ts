@@ -4,6 +4,7 @@
  */
 import { assert } from '#base/assert';
 import {
+  AGENT_COPIED_ID,
   AGENT_REPLY_BYTES,
   AGENT_REQUEST_BYTES,
   AgentOperation,
@@ -63,6 +64,10 @@ export class AgentChannel {
   #nextId = 0;
   /** Called with the address of a request that failed because the program may not access it. */
   onFault: (address: number) => void = () => undefined;
+  /** Called when the agent has carried out orders to copy. */
+  onCopied: () => void = () => undefined;
+  /** Called when the agent is gone. */
+  onClosed: () => void = () => undefined;
   readonly staged: StagedMemory;
   readonly #kept: KeptInput;
   #writingCost = 0;
@@ -119,12 +124,20 @@ export class AgentChannel {
     this.#ask(request, AgentOperation.write, address, length, done);
   }
 
+  /** Tells the agent that there are orders to copy. */
+  wakeCopies(): void {
+    const request = new Uint8Array(AGENT_REQUEST_BYTES);
+    emitAgentRequest({ operation: AgentOperation.copy, id: 0, address: 0, length: 0 }, request);
+    this.#connection.write(request);
+  }
+
   /** The connection has ended: fails all pending requests. */
   handleClosed(): void {
     this.#writingCost = 0;
     this.#congested = false;
     for (const { done } of this.#requests.splice(0)) done(undefined);
     this.staged.clear();
+    this.onClosed();
   }
 
   /** Compares the counts with the pending requests, for tests. Throws `InvariantError`. */
@@ -144,7 +157,7 @@ export class AgentChannel {
     done: Done,
   ): void {
     const id = this.#nextId;
-    this.#nextId = (id + 1) >>> 0;
+    this.#nextId = (id + 1) % AGENT_COPIED_ID;
     emitAgentRequest({ operation, id, address, length }, request);
     const reads = operation === AgentOperation.read;
     const writeCost = reads ? 0 : length + WRITE_COST_BYTES;
@@ -157,6 +170,10 @@ export class AgentChannel {
 
   #answered(record: Uint8Array): void {
     const reply = parseAgentReply(record);
+    if (reply.id === AGENT_COPIED_ID) {
+      this.onCopied();
+      return;
+    }
     const request = this.#requests.shift();
     if (request === undefined || request.id !== reply.id) {
       throw new IpcFormatError('the agent replied without a request');

@@ -4,15 +4,25 @@ import { assert } from '#base/assert';
 import { TOKEN_BYTES, tokenText } from '#contract/protocol/ipc-frames';
 import { VerbsError } from '#contract/verbs/errors';
 import type { MemoryTier } from '#contract/verbs/provider';
+import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { SystemCallError } from '#native-bridge/libc/libc';
 import type { PeerProcess } from '#native-bridge/libc/peer-process';
-import { ProcessMemory, yamaScope } from '#native-bridge/libc/process-vm';
+import {
+  hasProcessEnded,
+  hasThread,
+  ProcessMemory,
+  sharesPidNamespace,
+  yamaScope,
+} from '#native-bridge/libc/process-vm';
 import type { SharedMemory } from '#native-bridge/libc/shared-memory';
 import { programName } from '../client-identity.ts';
 import { AgentBacking } from './agent-backing.ts';
 import type { AgentChannel } from './agent-channel.ts';
 import type { ClientMemory, ProcessAllocation, SharedAllocation } from './client-memory.ts';
+import { CopyRing } from './copy-ring.ts';
 import type { UserShare } from './daemon-budget.ts';
+import { type CopyLoop, DirectCopies } from './direct-copies.ts';
+import { IncomingCopies } from './incoming-copies.ts';
 import { ProcessBacking } from './process-backing.ts';
 import { createMapped, RingRegions } from './ring-regions.ts';
 import { SlowMemory } from './slow-memory.ts';
@@ -36,10 +46,13 @@ export class DaemonMemory implements ClientMemory {
   readonly #slow: SlowMemory;
   readonly #tiers: readonly MemoryTier[];
   readonly #workEpoch: () => number;
+  readonly incoming = new IncomingCopies();
   readonly #unmapped = new Map<string, SharedMemory>();
   readonly #share: UserShare | undefined;
   readonly #regions: RingRegions;
   #process: ProcessMemory | undefined;
+  #copies: DirectCopies | undefined;
+  #offered = false;
   /** Name of the process's program. */
   #program = '';
   /**
@@ -69,7 +82,51 @@ export class DaemonMemory implements ClientMemory {
 
   set agent(agent: AgentChannel | undefined) {
     this.#agent = agent;
-    if (agent !== undefined) agent.onFault = (address) => this.onFault(address);
+    if (agent === undefined) return;
+    agent.onFault = (address) => this.onFault(address);
+  }
+
+  /** Copies that the client's agent can make out of its memory. */
+  get copies(): DirectCopies | undefined {
+    return this.#copies;
+  }
+
+  /** True if an agent could copy from this client's memory, but none has been asked for. */
+  takeOffer(): boolean {
+    if (this.#offered || this.#agent !== undefined || this.#process === undefined) return false;
+    this.#offered = true;
+    // Under Yama, programs let the daemon trace them, but not each other.
+    const forbids = (yamaScope() ?? 0) > 0;
+    return !forbids && this.#tiers.includes('agent') && sharesPidNamespace(this.#peer.pid);
+  }
+
+  /**
+   * Makes the ring of orders for the client's agent, once, and passes its descriptor to `send`. Returns false if
+   * the agent cannot copy: it names processes by their numbers, which must be the daemon's.
+   */
+  openCopies(loop: CopyLoop): CopyRing | undefined {
+    const agent = this.#agent;
+    if (agent === undefined || this.#copies !== undefined || this.#process === undefined)
+      return undefined;
+    if (!sharesPidNamespace(this.#peer.pid)) return undefined;
+    const { pid } = this.#peer;
+    const descriptor = this.#peer.openDescriptor();
+    const ring = new CopyRing();
+    const copies = new DirectCopies(ring, loop, {
+      get agentOpen() {
+        return agent.open;
+      },
+      get ended() {
+        // An agent also ends when its process runs another program.
+        return hasProcessEnded(descriptor) || (!agent.open && !hasThread(pid, ring.thread));
+      },
+      wake: () => agent.wakeCopies(),
+      release: () => closeDescriptor(descriptor),
+    });
+    this.#copies = copies;
+    agent.onCopied = () => copies.handleCopied();
+    agent.onClosed = () => copies.handleClosed();
+    return ring;
   }
 
   /**
@@ -153,7 +210,7 @@ export class DaemonMemory implements ClientMemory {
     const start = Number(address);
     const obstacle = this.#processObstacle(start, lengthBytes);
     if (obstacle === undefined && this.#process !== undefined) {
-      const backing = new ProcessBacking(this.#process, start, lengthBytes);
+      const backing = new ProcessBacking(this.#process, start, lengthBytes, this);
       const reason = `process_vm_readv reaches pid ${this.#peer.pid}`;
       return { backing, reason, ...handlesOf(backing) };
     }
@@ -180,11 +237,14 @@ export class DaemonMemory implements ClientMemory {
   assertInvariants(): void {
     assert(this.#unmapped.size <= UNMAPPED_MAX, 'too many unmapped shared allocations');
     this.agent?.assertInvariants();
+    this.#copies?.assertInvariants();
   }
 
   /** Releases memory that belongs to no allocation. */
   close(): void {
     if (this.#process?.takeStalled() === true) stalledPrograms.note(this.#program);
+    this.#copies?.close();
+    for (const maker of this.incoming.makers) maker.dropAllInto(this.incoming);
     this.#process?.close();
     this.#process = undefined;
     this.#regions.close();

@@ -1,24 +1,88 @@
 /** Memory of a client's process, accessed with process_vm_readv and process_vm_writev. */
-import type { MemoryBacking } from '#daemon/rnic/memory/memory-backing';
+import { assert } from '#base/assert';
+import type { CopyParties, MemoryBacking } from '#daemon/rnic/memory/memory-backing';
 import type { ProcessMemory } from '#native-bridge/libc/process-vm';
+import type { DirectCopies } from './direct-copies.ts';
+import { type CopyMaker, IncomingCopies } from './incoming-copies.ts';
 
 /** The smallest page size of Linux. */
 const PAGE_BYTES = 4096;
 
+/** The program that has the memory. */
+interface CopyingProgram {
+  /** Copies that its agent can make out of its memory. */
+  readonly copies: DirectCopies | undefined;
+  /** Copies into its memory. */
+  readonly incoming: IncomingCopies;
+}
+
 export class ProcessBacking implements MemoryBacking {
   readonly tier = 'process_vm';
   readonly view = undefined;
-  readonly pendingWrites = 0;
+  /** Copies from other processes that are not done. */
+  pendingWrites = 0;
   onReady: (() => void) | undefined = undefined;
   readonly #process: ProcessMemory;
   #address: number;
   readonly #lengthBytes: number;
   #released = false;
+  readonly #owner: CopyingProgram;
 
-  constructor(process: ProcessMemory, address: number, lengthBytes: number) {
+  /** `owner`: the program whose memory this is. */
+  constructor(
+    process: ProcessMemory,
+    address: number,
+    lengthBytes: number,
+    owner: CopyingProgram = { copies: undefined, incoming: new IncomingCopies() },
+  ) {
+    this.#owner = owner;
     this.#process = process;
     this.#address = address;
     this.#lengthBytes = lengthBytes;
+  }
+
+  get lender(): DirectCopies | undefined {
+    const { copies } = this.#owner;
+    return copies?.usable === true ? copies : undefined;
+  }
+
+  /** Copies into memory of the same process. */
+  get incoming(): IncomingCopies {
+    return this.#owner.incoming;
+  }
+
+  get pid(): number {
+    return this.#process.pid;
+  }
+
+  /** Where the process has the byte at `offset`. */
+  addressOf(offset: number): number {
+    return this.#address + offset;
+  }
+
+  copyFrom(
+    offset: number,
+    source: MemoryBacking,
+    sourceOffset: number,
+    length: number,
+    { lender, taker }: CopyParties,
+  ): boolean {
+    assert(source instanceof ProcessBacking, 'lent by memory of another kind');
+    const { copies } = source.#owner;
+    if (copies === undefined || !this.#covers(offset, length)) return false;
+    copies.add({ source, sourceOffset, target: this, targetOffset: offset, length, taker, lender });
+    return true;
+  }
+
+  /** `maker` will copy something into this memory. */
+  copyOrdered(maker: CopyMaker): void {
+    this.pendingWrites += 1;
+    this.incoming.note(maker);
+  }
+
+  /** One such copy is done. */
+  copyDone(): void {
+    this.pendingWrites -= 1;
   }
 
   prepareRead(): boolean {
@@ -73,11 +137,14 @@ export class ProcessBacking implements MemoryBacking {
   /** The process moved the memory. */
   move(address: number): void {
     this.#address = address;
+    this.#owner.copies?.follow(this);
+    if (this.pendingWrites > 0) for (const maker of this.incoming.makers) maker.follow(this);
   }
 
   /** Fails every later access. */
   release(): void {
     this.#released = true;
+    if (this.pendingWrites > 0) for (const maker of this.incoming.makers) maker.dropInto(this);
   }
 
   #covers(offset: number, length: number): boolean {

@@ -27,7 +27,9 @@ export const AGENT_REPLY_BYTES = 16;
 export const AGENT_TRANSFER_MAX_BYTES = 256 * 1024;
 
 /** Operations that the daemon requests of a client's agent. */
-export const AgentOperation = { read: 1, write: 2 } as const;
+export const AgentOperation = { read: 1, write: 2, copy: 3 } as const;
+/** The id of a message that answers no request: the agent has carried out orders to copy. */
+export const AGENT_COPIED_ID = 0xffff_ffff;
 export type AgentOperation = (typeof AgentOperation)[keyof typeof AgentOperation];
 
 /** A request to the agent. Addresses of user space fit a number. */

@@ -6,6 +6,7 @@
 import { assert } from '#base/assert';
 import type { Micros } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
+import type { LentPayload } from '#daemon/rnic/memory/lent-payload';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import { HEADERS_BYTES_MAX } from '#daemon/roce/transport/packet-wire';
 import { Packet, PacketRefusal, parsePacket } from '#daemon/roce/wire/packet';
@@ -51,6 +52,7 @@ interface DepartureParts {
   readonly recorder: PacketRecorder;
   readonly outward: OutwardPackets;
   readonly arrivals: Arrivals;
+  readonly lent: LentPayload;
 }
 
 export class Departures {
@@ -108,6 +110,13 @@ export class Departures {
     return !port.down && peer?.down === false;
   }
 
+  /** True if packets of the connection's next burst may lend their payload to the receiver. */
+  mayLend(connection: PacketConnection): boolean {
+    if (connection.qp.type !== QPType.rc) return false;
+    const receiver = this.#peerOf(connection);
+    return receiver?.qp.takesLent === true && isPeer(receiver, connection);
+  }
+
   /** Adds the packet after the burst to it. */
   enqueue(bytes: number, span: number): void {
     this.#lengths[this.#burst] = bytes;
@@ -125,6 +134,7 @@ export class Departures {
     this.#burstBytes = 0;
     this.#burstPackets = 0;
     if (!connection.wire.endPolling()) {
+      this.#parts.lent.clear();
       // Polls again the packets that can be sent.
       this.#onReady(connection);
       return;
@@ -135,6 +145,7 @@ export class Departures {
     const receiver = this.#peerOf(connection);
     if (receiver === undefined || !isPeer(receiver, connection)) {
       counters.undeliverable += packets;
+      this.#parts.lent.clear();
       return;
     }
     let at = 0;
@@ -144,6 +155,7 @@ export class Departures {
       this.#hand(connection, receiver, now);
       at += bytes;
     }
+    this.#parts.lent.clear();
     receiver.wire.handleInputEnd(now);
     this.#onReady(receiver);
   }

@@ -48,6 +48,7 @@ export class GeneralServices {
       qpn: GSI_QPN,
       type: QPType.ud,
       congested: false,
+      takesLent: false,
       get wire() {
         return connection;
       },

@@ -22,6 +22,8 @@ export interface PacketQP {
   readonly type: QPType;
   /** True while its memory lags: send no more packets for now. */
   readonly congested: boolean;
+  /** All memory that messages of its peer may reach takes lent payload. */
+  readonly takesLent: boolean;
   readonly wire: Wire | undefined;
   /** Its wire failed. */
   terminated(by: 'us' | 'peer', failure: WireFailure, now: Micros): void;

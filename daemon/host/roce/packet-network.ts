@@ -13,6 +13,7 @@ import { type Micros, NEVER } from '#base/time';
 import { QPType } from '#contract/verbs/enums';
 import type { PacketTap } from '#daemon/capture/capture-tap';
 import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
+import type { LentPayload } from '#daemon/rnic/memory/lent-payload';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { PacketWire } from '#daemon/roce/transport/packet-wire';
@@ -35,6 +36,8 @@ import { WireTable } from './wire-table.ts';
 const REST_PACKETS_MAX = 256;
 /** The network's interface to its host. */
 export interface PacketNetworkHost {
+  /** Payload that queue pairs of the host lend to each other. */
+  readonly lentPayload: LentPayload;
   /** Calls back in the next turn of the event loop. */
   soon(run: () => void): void;
   /** Carries packets, with all consequences. */
@@ -93,6 +96,7 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
       routes: this.#routes,
       faults: this.#faults,
       recorder: this.#recorder,
+      lent: host.lentPayload,
     };
     this.#arrivals = new Arrivals(shared, {
       now: () => host.now(),
@@ -263,12 +267,13 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
     }
     const burst = departures.mayBurst(connection);
     const wholeBytes = burst ? WHOLE_BYTES_MAX : 0;
+    const lends = burst && departures.mayLend(connection);
     let sentBytes = 0;
     let more = true;
     departures.groupCopies = 0;
     while (sentBytes < SHARE_BYTES && !departures.holdsBack(connection)) {
       if (!this.#outward.hasRoom(connection, now)) break;
-      const bytes = wire.pollPacket(departures.bytes, departures.nextStart, now, wholeBytes);
+      const bytes = wire.pollPacket(departures.bytes, departures.nextStart, now, wholeBytes, lends);
       more = bytes > 0;
       if (!more) break;
       sentBytes += bytes + PACKET_COST_BYTES;

@@ -1,5 +1,6 @@
 /** The port of a RoCE device: its GIDs, and the ports that it reaches. */
 import type { IBPort, ProgramWire } from '#daemon/rnic/ib-port';
+import type { LentPayload } from '#daemon/rnic/memory/lent-payload';
 import type { PortAddresses } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import {
@@ -34,6 +35,8 @@ export interface PortHost {
   outwardMtu(port: RocePort, sgid: Uint8Array, dgid: Uint8Array): number;
   /** Makes the wire of a queue pair of `port`. */
   makeWire(qp: QP, port: RocePort): ProgramWire;
+  /** Payload that queue pairs of the host lend to each other. */
+  readonly lentPayload: LentPayload;
   /** Membership of queue pairs in groups. */
   readonly multicastGroups: MulticastGroups;
 }
@@ -45,6 +48,7 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
   readonly name: string;
   readonly guid: Uint8Array;
   readonly gids: GidTable;
+  readonly lentPayload: LentPayload;
   #known: readonly GidTableEntry[] = [];
   #bytes: readonly (Uint8Array | undefined)[] = [];
   readonly #device: GidSource;
@@ -54,6 +58,7 @@ export class RocePort implements IBPort<QP>, ServicePort, PortAddresses {
     this.name = device.name;
     this.guid = bytesOfHex(device.nodeGuid);
     this.gids = new GidTable(device, host.addresses);
+    this.lentPayload = host.lentPayload;
     this.#device = device;
     this.#host = host;
   }

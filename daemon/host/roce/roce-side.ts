@@ -7,6 +7,7 @@ import { gidText } from '#contract/verbs/gid';
 import type { PacketTap } from '#daemon/capture/capture-tap';
 import type { ConnectionFacts, Fault } from '#daemon/faults/fault';
 import type { ProgramWire } from '#daemon/rnic/ib-port';
+import { LentPayload } from '#daemon/rnic/memory/lent-payload';
 import type { QP } from '#daemon/rnic/queue-pair';
 import {
   type ConnectionChoice,
@@ -54,6 +55,7 @@ interface RoceSideOptions {
 export class RoceSide implements HostSide, PortHost, PacketNetworkHost, RoceCmHost {
   readonly #host: RoceSideHost;
   readonly #options: RoceSideOptions;
+  readonly lentPayload = new LentPayload();
   readonly #noGroups = new MulticastGroups();
   /** Undefined without RoCE devices, and until `connect`. */
   #network: RoceNetwork | undefined;

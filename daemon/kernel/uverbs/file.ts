@@ -15,7 +15,7 @@ import {
 import { armRequest, ShimOp, type ShimRequest } from '../shim-protocol.ts';
 import type { CommandSet } from './command-set.ts';
 import { executeWrite } from './commands.ts';
-import { destroyMR, destroyMW, destroyPD, moveMR } from './memory.ts';
+import { destroyMR, destroyMW, destroyPD, moveMR, sendCopies } from './memory.ts';
 import type { UverbsObject } from './objects.ts';
 import { OpenDevice } from './open-device.ts';
 import { destroyQP, OTHER_PROCESS, ringDoorbell } from './queue-pairs.ts';
@@ -76,6 +76,8 @@ export class UverbsFile extends OpenDevice implements KernelFile {
         return this.pop(request.argument);
       case ShimOp.rings:
         return this.mappings.send();
+      case ShimOp.copies:
+        return sendCopies(this, caller);
       case ShimOp.move:
         return moveMR(this, request.argument, request.payload);
       case ShimOp.child:

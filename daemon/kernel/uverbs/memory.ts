@@ -4,7 +4,9 @@ import { ERRNO, invalid, isVerbsError, VerbsError } from '#contract/verbs/errors
 import { giveProcess, takeProcess } from '#daemon/clients/objects/charged-memory';
 import type { ProcessAllocation } from '#daemon/clients/objects/client-memory';
 import type { DaemonMemory } from '#daemon/clients/objects/daemon-memory';
-import { DONE, type KernelReply, refusal } from '../kernel-file.ts';
+import { LENT_BYTES_MIN } from '#daemon/rnic/memory/lent-payload';
+import { yieldCore } from '#native-bridge/libc/scheduling';
+import { DONE, type KernelCaller, type KernelReply, refusal } from '../kernel-file.ts';
 import { isMapped } from '../process-map.ts';
 import { ReplyFlag } from '../shim-protocol.ts';
 import { getUint64, newStruct } from '../struct-fields.ts';
@@ -85,7 +87,8 @@ export function regMR(call: CommandCall): KernelReply {
   reply.setUint32(RegMR.response.lkey, object.mr.lkey, true);
   reply.setUint32(RegMR.response.rkey, file.persona.remoteKey(object.mr), true);
   file.persona.putRegion(own, object.mr.stag);
-  return { status: 0, response: bytes };
+  const offers = length >= LENT_BYTES_MIN && file.device.transport === 'roce' && memory.takeOffer();
+  return { status: 0, response: bytes, flags: offers ? ReplyFlag.offerAgent : 0 };
 }
 
 /** DEREG_MR: the persona's errno while windows are bound. */
@@ -110,6 +113,28 @@ export function moveMR(file: OpenDevice, handle: number, payload: Uint8Array): K
   const address = getUint64(new DataView(payload.buffer, payload.byteOffset, 8), 0);
   file.table.expect('mr', handle).holder.move?.(address);
   return DONE;
+}
+
+/** Sends the ring of orders for the agent of the calling process. */
+export function sendCopies(file: OpenDevice, caller: KernelCaller): KernelReply {
+  const { host, memories } = file.services;
+  const ring = memories.find(caller.credentials, file)?.openCopies({
+    soon: (run) => host.soon(run),
+    after: (delay, run) => host.clock.after(delay, run),
+    drain: () => host.drain(),
+    yieldCore,
+  });
+  const descriptor = ring?.descriptor;
+  if (ring === undefined || descriptor === undefined)
+    return refusal('EOPNOTSUPP', 'no agent of the process can copy');
+  const attach = (send: (descriptor: number) => void): void => {
+    try {
+      send(descriptor);
+    } finally {
+      ring.closeDescriptor();
+    }
+  };
+  return { status: 0, attach };
 }
 
 /** Deallocates a protection domain. EBUSY while anything belongs to it. */

@@ -6,6 +6,32 @@
  */
 import type { MemoryTier } from '#contract/verbs/provider';
 
+/** Who sends the payload of a copy. */
+export interface Lender {
+  /** Copies of its payload that are not done. */
+  lent: number;
+}
+
+/** Who receives it. */
+export interface CopyTaker {
+  /** The next copy is done, in the order in which they were ordered: its bytes are in place, or lost. */
+  copied(placed: boolean): void;
+}
+
+/** Both ends of a copy. */
+export interface CopyParties {
+  readonly lender: Lender;
+  readonly taker: CopyTaker;
+}
+
+/** Copies registered memory of one process into other memory, in order. */
+export interface Copier {
+  /** The lender's program may reuse its memory: reads now what has not begun. */
+  hasten(lender: Lender): void;
+  /** The taker's program may reuse its memory: drops what has not begun. */
+  abandon(taker: CopyTaker): void;
+}
+
 /** Bytes somewhere, readable and writable by offset. */
 export interface MemoryBacking {
   readonly tier: MemoryTier;
@@ -56,6 +82,20 @@ export interface MemoryBacking {
    * call was lost.
    */
   flush?(owner: object): boolean;
+  /** Copies these bytes straight into other memory; undefined if that is impossible now. */
+  readonly lender?: Copier | undefined;
+  /**
+   * Orders a copy of `length` bytes of `source`, which has a lender, at `sourceOffset`, into this memory. `taker`
+   * is told later, after all earlier copies of that lender. Returns false if the memory is gone. Undefined if
+   * this memory takes no copies.
+   */
+  copyFrom?(
+    offset: number,
+    source: MemoryBacking,
+    sourceOffset: number,
+    length: number,
+    parties: CopyParties,
+  ): boolean;
   /** Accepted writes that have not reached the owner's memory (agent tier); later CQEs wait. */
   readonly pendingWrites: number;
   /**

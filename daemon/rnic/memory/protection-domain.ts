@@ -6,6 +6,8 @@ import { invalid, VerbsError } from '#contract/verbs/errors';
 export class PD {
   /** Its regions, windows, address handles, queue pairs and shared receive queues. */
   members = 0;
+  /** Its regions whose memory takes no copies: see `MemoryBacking.copyFrom`. */
+  notTaking = 0;
   /** Streams attached to its queue pairs; with more than one, its STags are shared. */
   streams = 0;
   #closed = false;

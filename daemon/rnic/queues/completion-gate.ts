@@ -10,7 +10,8 @@ import { assert } from '#base/assert';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { type Cause, MEMORY_GONE } from '../failure-cause.ts';
 import { KeptPieces, type PieceKind } from '../memory/kept-pieces.ts';
-import type { MemoryBacking } from '../memory/memory-backing.ts';
+import type { LentPayload, LentTaker } from '../memory/lent-payload.ts';
+import type { Copier, Lender, MemoryBacking } from '../memory/memory-backing.ts';
 import { countCompletion, type NicCounters } from '../nic-counters.ts';
 import { CompletionRecord } from '../rings/completion-writer.ts';
 import type { CQ } from './completion-queue.ts';
@@ -37,6 +38,8 @@ interface HeldCompletion {
   reported: boolean;
   /** Unwritten pieces that precede it. */
   pieces: number;
+  /** Copies of lent payload that precede it, of all since the queue pair was made. */
+  copies: number;
 }
 
 /** A piece that did not reach its memory. */
@@ -68,7 +71,7 @@ const NONE_HELD: HeldCompletion[] = [];
 /** Scratch for every gate: refilled for each report. */
 const COMPLETION = new CompletionRecord();
 
-export class CompletionGate {
+export class CompletionGate implements LentTaker {
   /** Backings that this QP wrote to and that had writes pending at the last check. */
   #writing: Set<MemoryBacking> = NONE_WRITING;
   #writeLost = false;
@@ -82,12 +85,27 @@ export class CompletionGate {
   #heldCount = 0;
   /** True if a waiting completion promises data. Cached: a search for each report is too slow. */
   #holdsData = false;
+  /** Copies of lent payload ordered, and how many of these are done, in order. */
+  copiesOrdered = 0;
+  #copiesDone = 0;
+  /** Copies of earlier connections: their results do not matter. */
+  #copiesAbandoned = 0;
+  readonly #copiers = new Set<Copier>();
+  /** Set once the program is about to get back payload that may still be read. */
+  #lender: Lender | undefined = undefined;
   readonly #user: GateUser;
   readonly #counters: NicCounters;
+  readonly #lent: LentPayload;
 
-  constructor(user: GateUser, counters: NicCounters) {
+  constructor(user: GateUser, counters: NicCounters, lent: LentPayload) {
     this.#user = user;
     this.#counters = counters;
+    this.#lent = lent;
+  }
+
+  /** Copies after which nothing is unconfirmed. */
+  get copiesSettled(): number {
+    return this.#writing.size > 0 || this.#writeLost ? 0 : this.#copiesDone;
   }
 
   /** Fill in before each `report` or `reportLoss`, except for `qpn`. */
@@ -106,7 +124,15 @@ export class CompletionGate {
 
   /** True while writes to memory are unconfirmed. */
   get waits(): boolean {
-    return this.#writing.size > 0;
+    return this.#writing.size > 0 || this.#copying || this.#reading || this.#writeLost;
+  }
+
+  get #reading(): boolean {
+    return this.#lender !== undefined && this.#lender.lent > 0;
+  }
+
+  get #copying(): boolean {
+    return this.#copiesDone !== this.copiesOrdered;
   }
 
   // RDMAP-7.1-02: detects the loss of a Write even if nothing follows it.
@@ -128,6 +154,7 @@ export class CompletionGate {
     start: number,
     length: number,
   ): boolean {
+    if (this.#lent.covers(bytes, start)) return this.#borrow(backing, offset, start, length);
     this.#pieces ??= new KeptPieces();
     const pieces = this.#pieces;
     if (this.#keeper !== backing || pieces.full) {
@@ -137,6 +164,30 @@ export class CompletionGate {
     if (backing.writeLater?.(offset, bytes, start, length, this) !== true) return false;
     pieces.add(this.kind, offset, bytes, start, length);
     return true;
+  }
+
+  /** Orders copies of lent payload, after writing buffered segments. */
+  #borrow(backing: MemoryBacking, offset: number, start: number, length: number): boolean {
+    if (!this.settle() || !this.#lent.copyTo(backing, offset, start, length, this)) return false;
+    this.#user.awaitWrites();
+    return true;
+  }
+
+  /** Completions wait from now on until the lender's payload is no longer read. */
+  awaitLent(lender: Lender): void {
+    this.#lender = lender;
+    this.#user.awaitWrites();
+  }
+
+  copyOrdered(copier: Copier): void {
+    this.copiesOrdered += 1;
+    this.#copiers.add(copier);
+  }
+
+  copied(placed: boolean): void {
+    this.#copiesDone += 1;
+    if (!placed && this.#copiesDone > this.#copiesAbandoned) this.#writeLost = true;
+    if (!this.#copying) this.#copiers.clear();
   }
 
   // RDMAP-5.2.2-04, RDMAP-5.5-04, RDMAP-5.5-05: only data that is in place may be reported.
@@ -180,7 +231,7 @@ export class CompletionGate {
    */
   report(cq: CQ): boolean {
     COMPLETION.qpn = this.#user.qpn;
-    if (this.#keeper === undefined && this.#writing.size === 0) return this.#push(cq, COMPLETION);
+    if (this.#keeper === undefined && !this.waits) return this.#push(cq, COMPLETION);
     if (this.#keeper !== undefined) this.#keep(cq, true);
     else this.#hold(cq, true);
     return true;
@@ -203,7 +254,7 @@ export class CompletionGate {
    * the first one that promises data reports the error, so at most one is held.
    */
   reportLoss(cq: CQ): void {
-    if (this.#writing.size === 0 || this.#holdsData || !promisesData(COMPLETION)) return;
+    if (!this.waits || this.#holdsData || !promisesData(COMPLETION)) return;
     COMPLETION.qpn = this.#user.qpn;
     this.#hold(cq, false);
   }
@@ -217,12 +268,13 @@ export class CompletionGate {
     if (this.#held === NONE_HELD) this.#held = [];
     let held = this.#held[this.#heldCount];
     if (held === undefined) {
-      held = { cq, completion: new CompletionRecord(), reported, pieces: 0 };
+      held = { cq, completion: new CompletionRecord(), reported, pieces: 0, copies: 0 };
       this.#held.push(held);
     }
     held.cq = cq;
     held.reported = reported;
     held.pieces = this.#keeper === undefined ? 0 : (this.#pieces?.count ?? 0);
+    held.copies = this.copiesOrdered;
     held.completion.copy(COMPLETION);
     this.#heldCount += 1;
     this.#holdsData ||= promisesData(COMPLETION);
@@ -250,7 +302,7 @@ export class CompletionGate {
 
   /** Throws `InvariantError` when a completion waits for nothing. */
   assertInvariants(): void {
-    const waits = this.#writing.size > 0 || this.#keeper !== undefined;
+    const waits = this.waits || this.#keeper !== undefined;
     assert(this.#heldCount === 0 || waits, 'held completions without a pending write');
     const pieces = this.#pieces?.count ?? 0;
     assert(pieces === 0 || this.#keeper !== undefined, 'pieces without a backing');
@@ -267,10 +319,15 @@ export class CompletionGate {
 
   /** Writes the waiting completions unless a write is pending. Returns true if none is. */
   release(): boolean {
-    if (this.#keeper !== undefined || this.#stillWriting()) return false;
+    if (this.#keeper !== undefined || this.#stillWriting() || this.#reading) return false;
     const lost = this.#writeLost;
     this.#writeLost = false;
     if (lost) this.#failHeld(undefined);
+    if (this.#copying) {
+      this.#releaseCopied();
+      if (lost) this.#user.handleLoss(undefined);
+      return false;
+    }
     for (let index = 0; index < this.#heldCount; index += 1) {
       const { cq, completion, reported } = this.#held[index] as HeldCompletion;
       if (reported || completion.status !== CQEStatus.success) this.#push(cq, completion);
@@ -279,6 +336,23 @@ export class CompletionGate {
     if (this.#held.length > HELD_KEPT_MAX) this.#held.length = HELD_KEPT_MAX;
     if (lost) this.#user.handleLoss(undefined);
     return true;
+  }
+
+  /** Writes the completions that wait for no copy that is not done. */
+  #releaseCopied(): void {
+    let count = 0;
+    for (; count < this.#heldCount; count += 1) {
+      const { cq, completion, reported, copies } = this.#held[count] as HeldCompletion;
+      if (copies > this.#copiesDone) break;
+      if (reported || completion.status !== CQEStatus.success) this.#push(cq, completion);
+    }
+    if (count === 0) return;
+    this.#held.push(...this.#held.splice(0, count));
+    this.#heldCount -= count;
+    this.#holdsData = false;
+    for (let index = 0; index < this.#heldCount; index += 1) {
+      this.#holdsData ||= promisesData((this.#held[index] as HeldCompletion).completion);
+    }
   }
 
   /**
@@ -290,6 +364,9 @@ export class CompletionGate {
     this.#keeper = undefined;
     this.#pieces?.clear();
     this.#writing.clear();
+    for (const copier of this.#copiers) copier.abandon(this);
+    this.#copiesAbandoned = this.copiesOrdered;
+    this.#lender = undefined;
     this.#writeLost = false;
     if (flush) {
       for (let index = 0; index < this.#heldCount; index += 1) {

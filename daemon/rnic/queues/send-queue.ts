@@ -17,6 +17,8 @@ import { type CauseHolder, MEMORY_GONE, namedRange } from '../failure-cause.ts';
 import { AtomicOpcode } from '../memory/atomic-operation.ts';
 import type { DeferredReads } from '../memory/deferred-reads.ts';
 import { GatheredPayload } from '../memory/gathered-payload.ts';
+import type { LentPayload } from '../memory/lent-payload.ts';
+import type { Copier, Lender } from '../memory/memory-backing.ts';
 import type { WindowUser } from '../memory/memory-window.ts';
 import { ReadAhead } from '../memory/read-ahead.ts';
 import { advanceHi, advanceLo } from '../memory/region-address.ts';
@@ -50,6 +52,7 @@ export interface SendQueueHost extends StagHost {
   readonly counters: NicCounters;
   readonly watch: WorkWatch;
   readonly addressHandles: AddressHandles;
+  readonly lentPayload: LentPayload;
 }
 
 interface SendQueueOptions {
@@ -65,7 +68,10 @@ interface SendQueueOptions {
   readonly deferred: DeferredReads;
 }
 
-export class SendQueue {
+export class SendQueue implements Lender {
+  lent = 0;
+  /** Who copies lent payload. */
+  #copier: Copier | undefined = undefined;
   /** Set once a work request fails: the status it completes with when the queue is flushed. */
   failedStatus: CQEStatus = CQEStatus.success;
   /** Set if local operations used up their budget and more are waiting. */
@@ -416,6 +422,33 @@ export class SendQueue {
     return refusal;
   }
 
+  /** See `DeferringUser`. */
+  mayLend(slot: number, offset: number, length: number): boolean {
+    // The rest of a message goes the same way, or it would have to wait.
+    const worth = length >= this.#host.lentPayload.bytesMin || (offset > 0 && this.lent > 0);
+    if (!worth) return false;
+    const copier = this.#messages.at(slot).copier(offset, length);
+    if (copier === undefined || (this.lent > 0 && copier !== this.#copier)) return false;
+    this.#copier = copier;
+    return true;
+  }
+
+  /** Makes part of `target` stand for payload of the message. */
+  lend(
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): AccessRefusal {
+    const wqe = this.#messages.at(slot);
+    const { lentPayload } = this.#host;
+    lentPayload.lender = this;
+    const refusal = wqe.gather(offset, length, target, targetStart, lentPayload);
+    if (refusal !== 0) this.#blameMemory(wqe);
+    return refusal;
+  }
+
   /** See `DeferringUser`. A later flush reports the failed work request. */
   gatheringEnded(): AccessRefusal {
     this.#gathered ??= new GatheredPayload(this.#deferred);
@@ -661,6 +694,10 @@ export class SendQueue {
   }
 
   #forget(): void {
+    if (this.lent > 0) {
+      this.#copier?.hasten(this);
+      this.#gate.awaitLent(this);
+    }
     this.#ahead?.forget();
     this.#outstanding = NO_REQUESTS;
     this.#ord = 0;

@@ -8,7 +8,7 @@
 import { SGE_BYTES } from '#contract/protocol/queue-layout';
 import { namedRange, type RefusedPiece } from '../failure-cause.ts';
 import type { PayloadReader } from '../memory/deferred-reads.ts';
-import type { MemoryBacking } from '../memory/memory-backing.ts';
+import type { Copier, MemoryBacking } from '../memory/memory-backing.ts';
 import { MemoryTarget } from '../memory/memory-check.ts';
 import type { PD } from '../memory/protection-domain.ts';
 import { advanceHi, advanceLo } from '../memory/region-address.ts';
@@ -141,6 +141,27 @@ export class ScatterList {
       skip = 0;
     }
     return ready;
+  }
+
+  /** The one that copies all `length` bytes from `offset` straight into other memory, if there is one. */
+  copier(offset: number, length: number): Copier | undefined {
+    let skip = offset;
+    let left = length;
+    let copier: Copier | undefined;
+    for (let index = 0; index < this.#pieces && left > 0; index += 1) {
+      const pieceBytes = this.#lengths[index] ?? 0;
+      if (skip >= pieceBytes) {
+        skip -= pieceBytes;
+        continue;
+      }
+      const { alive, backing } = this.#entries[index] ?? NO_ENTRY;
+      const own = alive ? backing.lender : undefined;
+      if (own === undefined || (copier !== undefined && own !== copier)) return undefined;
+      copier = own;
+      left -= pieceBytes - skip;
+      skip = 0;
+    }
+    return copier;
   }
 
   /** Prepared bytes will not be copied out. */

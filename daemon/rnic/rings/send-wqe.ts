@@ -13,7 +13,7 @@ import {
   SQOpcode,
 } from '#contract/protocol/queue-layout';
 import type { PayloadReader } from '../memory/deferred-reads.ts';
-import { ViewBacking } from '../memory/memory-backing.ts';
+import { type Copier, ViewBacking } from '../memory/memory-backing.ts';
 import type { BindRequest } from '../memory/memory-window.ts';
 import type { PD } from '../memory/protection-domain.ts';
 import type { StagTable } from '../memory/stag-table.ts';
@@ -259,6 +259,12 @@ export class SendWqe implements BindRequest {
     if ((this.flags & QueueFlag.inline) !== 0 || this.sges.prepare(offset, length)) return true;
     this.awaited = true;
     return false;
+  }
+
+  /** The one that copies payload bytes straight into other memory, if there is one. */
+  copier(offset: number, length: number): Copier | undefined {
+    if ((this.flags & QueueFlag.inline) !== 0) return undefined;
+    return this.sges.copier(offset, length);
   }
 
   /** Drops prepared payload: the wire no longer needs it to repeat the message. */

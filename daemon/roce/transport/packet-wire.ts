@@ -42,9 +42,16 @@ export interface PacketWire extends ProgramWire {
    * Writes the next packet, from base header to padding, at `start`, which must have room for
    * `PACKET_BYTES_MAX`. Returns its length, or 0 if there is none now. The payload may be missing until
    * `endPolling`. `wholeBytes`: within a host, a packet may stand for several with this much payload in
-   * all; then there is room for as much and `HEADERS_BYTES_MAX`, and `polledSpan` says for how many.
+   * all; then there is room for as much and `HEADERS_BYTES_MAX`, and `polledSpan` says for how many. `lends`: their payload may stay
+   * in its memory, see `DeferringUser.lend`.
    */
-  pollPacket(target: Uint8Array, start: number, now: Micros, wholeBytes?: number): number;
+  pollPacket(
+    target: Uint8Array,
+    start: number,
+    now: Micros,
+    wholeBytes?: number,
+    lends?: boolean,
+  ): number;
   /** `Packet.span` of the packet polled last. */
   readonly polledSpan: number;
   /**

@@ -129,12 +129,18 @@ export class ReliableWire implements PacketWire {
   // Output
 
   /** Alternates between requests and answers, so that neither starves. */
-  pollPacket(target: Uint8Array, start: number, now: Micros, wholeBytes = 0): number {
+  pollPacket(
+    target: Uint8Array,
+    start: number,
+    now: Micros,
+    wholeBytes = 0,
+    lends = false,
+  ): number {
     const answersFirst = this.#answersFirst;
     this.#answersFirst = !answersFirst;
     return (
-      this.#pollEnd(answersFirst, target, start, now, wholeBytes) ||
-      this.#pollEnd(!answersFirst, target, start, now, wholeBytes)
+      this.#pollEnd(answersFirst, target, start, now, wholeBytes, lends) ||
+      this.#pollEnd(!answersFirst, target, start, now, wholeBytes, lends)
     );
   }
 
@@ -144,10 +150,11 @@ export class ReliableWire implements PacketWire {
     start: number,
     now: Micros,
     wholeBytes: number,
+    lends: boolean,
   ): number {
     const bytes = answers
       ? this.#responder.poll(target, start, wholeBytes)
-      : this.#requester.poll(target, start, now, wholeBytes);
+      : this.#requester.poll(target, start, now, wholeBytes, lends);
     if (bytes > 0) this.polledSpan = (answers ? this.#responder : this.#requester).polledSpan;
     return bytes;
   }

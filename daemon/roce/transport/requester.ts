@@ -35,7 +35,7 @@ import { addressAddHi, addressAddLo } from './address.ts';
 import type { Outcome } from './outcome.ts';
 import { type OutgoingMessage, OutgoingMessages } from './outgoing-messages.ts';
 import { Pacing } from './pacing.ts';
-import { describeSegment, isSegmented, spanOf, writeSegment } from './segment.ts';
+import { describeSegment, isSegmented, spanOf, writeLentSegment, writeSegment } from './segment.ts';
 
 /** Unacknowledged messages; a power of two. More would only fill memory with WQEs. */
 const MESSAGES_MAX = 128;
@@ -43,6 +43,8 @@ const MESSAGES_MAX = 128;
 const REQUESTS_MAX = 128;
 /** The longest message, 2^31 bytes (IBTA 9.7.1: half of the PSN space at the smallest MTU). */
 const MESSAGE_BYTES_MAX = 2 ** 31;
+/** Lent payload that may be unacknowledged, for the copies of several messages to overlap with the rest. */
+const LENT_BYTES_MAX = 2_097_152;
 /** The value of `rnrRetry` that means "unlimited". */
 const RNR_RETRY_FOREVER = 7;
 const ATOMIC_FETCH_ADD = 0;
@@ -204,6 +206,11 @@ export class Requester {
       if (timers.passed(Timer.ask, now)) this.#askAgain();
       return;
     }
+    // Nothing is lost: the answer comes once the payload is copied.
+    if (this.#user.lending) {
+      timers.set(Timer.ack, now + this.#timeoutMicros);
+      return;
+    }
     if (this.#retriesLeft === 0) {
       this.#fail(MessageFailure.retriesExceeded, {
         kind: 'no-answer',
@@ -222,20 +229,21 @@ export class Requester {
   // Output
 
   /** Writes the next request packet at `start`. Returns its length, or 0 if there is none now. */
-  poll(target: Uint8Array, start: number, now: Micros, wholeBytes: number): number {
+  poll(target: Uint8Array, start: number, now: Micros, wholeBytes: number, lends: boolean): number {
     if (!this.#open || this.#outcome.stopped || this.#waits) return 0;
     if (this.#timers.isSet(Timer.rnr)) return 0;
     if (this.#sendPsn === this.#nextPsn && !this.#take()) return 0;
     const message = this.#messages.at(this.#cursor);
     if (isSegmented(message.kind))
-      return this.#sendSegment(message, target, start, now, wholeBytes);
+      return this.#sendSegment(message, target, start, now, wholeBytes, lends);
+    if (this.#user.lending) return 0;
     return message.kind === OutboundKind.readRequest
       ? this.#sendRead(message, target, start, now)
       : this.#sendAtomic(message, target, start, now);
   }
 
   #take(): boolean {
-    if (this.#messages.full || this.#ahead >= this.#limit) return false;
+    if (this.#messages.full || this.#ahead >= this.#lentLimit) return false;
     const message = this.#message;
     if (!this.#user.nextMessage(message)) return false;
     const { kind, lengthBytes } = message;
@@ -263,18 +271,27 @@ export class Requester {
     return this.#pacing === undefined ? this.#window : this.#pacing.limit;
   }
 
+  /** How many packets may be unacknowledged if their payload is lent. */
+  get #lentLimit(): number {
+    return Math.max(this.#limit, Math.floor(LENT_BYTES_MAX / this.#mtu));
+  }
+
   #sendSegment(
     message: OutgoingMessage,
     target: Uint8Array,
     start: number,
     now: Micros,
     wholeBytes: number,
+    mayLend: boolean,
   ): number {
-    const room = this.#limit - this.#ahead;
-    if (room <= 0) return 0;
     const packet = this.#packet;
     const index = psnDistance(this.#sendPsn, message.firstPsn);
     const offset = index * this.#mtu;
+    const lends = mayLend && this.#lends(message, offset, wholeBytes);
+    // Nothing may reach the receiver's memory before payload that is still being copied there.
+    if (!lends && this.#user.lending) return 0;
+    const room = (lends ? this.#lentLimit : this.#limit) - this.#ahead;
+    if (room <= 0) return 0;
     const span = spanOf(
       Math.min(message.packets - index, room),
       wholeBytes,
@@ -294,13 +311,22 @@ export class Requester {
     const interval = Math.max(this.#limit >> 2, 1);
     const next = index + span;
     packet.ackRequest = next === message.packets || next % interval < span;
-    const bytes = writeSegment(this.#user, packet, message.slot, offset, target, start);
+    const write = lends ? writeLentSegment : writeSegment;
+    const bytes = write(this.#user, packet, message.slot, offset, target, start);
     if (bytes < 0) {
       this.#failLocally('local memory of a work request is gone');
       return 0;
     }
     this.#sent(span, message, now);
     return bytes;
+  }
+
+  /** True if the next packet of the message lends its payload. */
+  #lends(message: OutgoingMessage, offset: number, wholeBytes: number): boolean {
+    // What is alone on its way arrives sooner if the daemon copies it at once.
+    if (this.#ahead === 0) return false;
+    const size = Math.min(message.lengthBytes - offset, wholeBytes);
+    return size > 0 && this.#user.mayLend(message.slot, offset, size);
   }
 
   // Parts begin at fixed places: a repeated part must not extend past the part that was requested first.

@@ -62,6 +62,14 @@ const NAK_TEXTS: Readonly<Partial<Record<NakCode, string>>> = {
   [NakCode.remoteOperation]: 'failed to execute a request of the peer',
 };
 
+/** Requests whose payload is still being copied into memory. */
+interface Copying {
+  /** The PSN after them. */
+  readonly psn: number;
+  /** They are in memory once this many copies are done. */
+  readonly copies: number;
+}
+
 export class Responder {
   readonly #user: DeferringUser;
   readonly #outcome: Outcome;
@@ -77,6 +85,10 @@ export class Responder {
   #expectedPsn = 0;
   /** Everything before this PSN is in memory. */
   #settledPsn = 0;
+  /** Requests from `#settledPsn` on, oldest first. */
+  readonly #copying: Copying[] = [];
+  /** Some of them have been settled since the last acknowledgment. */
+  #copied = false;
   /** Requests executed, modulo 2^24. */
   #msn = 0;
   #open: Open = Open.none;
@@ -472,13 +484,30 @@ export class Responder {
 
   /** Allows acknowledging everything executed so far, unless some of it is still being placed. */
   settled(): void {
-    if (!this.#user.placing) this.#settledPsn = this.#expectedPsn;
+    const { placing, copiesOrdered, copiesDone } = this.#user;
+    const copying = this.#copying;
+    if (!placing) {
+      this.#settledPsn = this.#expectedPsn;
+      copying.length = 0;
+      return;
+    }
+    const last = copying.at(-1)?.psn ?? this.#settledPsn;
+    if (copiesOrdered > copiesDone && last !== this.#expectedPsn) {
+      copying.push({ psn: this.#expectedPsn, copies: copiesOrdered });
+    }
+    let count = 0;
+    while ((copying[count]?.copies ?? Number.POSITIVE_INFINITY) <= copiesDone) count += 1;
+    if (count === 0) return;
+    this.#settledPsn = (copying[count - 1] as Copying).psn;
+    this.#copied = true;
+    copying.splice(0, count);
   }
 
   /** Memory was lost: acknowledges nothing since the last settled state. False if nothing was lost. */
   memoryLost(): boolean {
     if (this.#settledPsn === this.#expectedPsn) return false;
     this.#expectedPsn = this.#settledPsn;
+    this.#copying.length = 0;
     // Answer earlier requests first, or the NAK after them would count as a lost answer.
     this.#replies.clearFrom(this.#settledPsn);
     this.#refuse(NakCode.remoteOperation, true);
@@ -527,13 +556,20 @@ export class Responder {
 
   /** Writes the next answer at `start`. Returns its length, or 0 if there is none now. */
   poll(target: Uint8Array, start: number, wholeBytes: number): number {
-    if (this.#settledPsn !== this.#expectedPsn) return 0;
+    const settled = this.#settledPsn === this.#expectedPsn;
+    if (!settled && !this.#copied) return 0;
     const reply = this.#replies.head;
     if (reply !== undefined) {
+      if (!settled && psnDistance(reply.firstPsn, this.#settledPsn) >= 0) return 0;
       if (this.#waits) return 0;
       if (reply.atomic) return this.#sendResult(reply, target, start);
       const bytes = this.#sendData(reply, target, start, wholeBytes);
       if (bytes >= 0) return bytes;
+    }
+    this.#copied = false;
+    if (!settled) {
+      this.#polledAck = true;
+      return this.#acknowledge(ACK_WITHOUT_CREDITS, addPsn(this.#settledPsn, -1), target, start);
     }
     const bytes = this.#sendAcknowledgement(target, start);
     if (this.#failure !== undefined) this.#outcome.fail('us', this.#failure);

@@ -125,6 +125,22 @@ export function writeSegment(
   return packetBytes(packet);
 }
 
+/** Like `writeSegment`, for a packet whose payload is lent. */
+export function writeLentSegment(
+  user: DeferringUser,
+  packet: Packet,
+  slot: number,
+  offset: number,
+  target: Uint8Array,
+  start: number,
+): number {
+  const at = writeHeaders(target, start, packet);
+  const size = packet.payloadLength;
+  if (user.lend(slot, offset, size, target, at) !== AccessRefusal.none) return -1;
+  padPayload(target, at + size, size);
+  return packetBytes(packet);
+}
+
 export function padPayload(target: Uint8Array, end: number, size: number): void {
   for (let index = 0; index < paddingBytes(size); index += 1) target[end + index] = 0;
 }

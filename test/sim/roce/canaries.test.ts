@@ -85,12 +85,36 @@ const CANARIES: readonly EditCanary[] = [
 /** Bugs that appear when memory is slow or disappears. */
 const MEMORY_CANARIES: readonly EditCanary[] = [
   {
+    bug: 'a completion does not wait until an agent has copied its data',
+    rule: 'payload',
+    seed: 8,
+    file: 'daemon/rnic/queues/completion-gate.js',
+    find: 'this.#writing.size > 0 || this.#copying ||',
+    replace: 'this.#writing.size > 0 ||',
+  },
+  {
+    bug: 'an agent copies into memory that is no longer registered',
+    rule: 'late',
+    seed: 47,
+    file: 'daemon/clients/objects/process-backing.js',
+    find: 'maker.dropInto(this);',
+    replace: ';',
+  },
+  {
+    bug: 'memory is deregistered while a copy into it that has begun is not over',
+    rule: 'late',
+    seed: 1278,
+    file: 'daemon/clients/objects/direct-copies.js',
+    find: 'copy.target.incoming.beginEnding();',
+    replace: 'copy.ending = false;',
+  },
+  {
     bug: 'what is not in its memory yet is acknowledged',
     rule: 'arrived',
     seed: 1,
     file: RESPONDER,
-    find: 'if (!this.#user.placing)',
-    replace: '',
+    find: 'if (!placing) {',
+    replace: '{',
   },
   {
     bug: 'bytes that were fetched to send a message again serve the next one',
@@ -103,7 +127,7 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
   {
     bug: 'packets whose payload is gone are sent',
     rule: 'payload',
-    seed: 50,
+    seed: 168,
     file: 'daemon/roce/transport/reliable.js',
     find: 'const refusal = this.#user.gatheringEnded();',
     replace: 'this.#user.gatheringEnded(); const refusal = AccessRefusal.none;',
@@ -111,7 +135,7 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
   {
     bug: 'no waiter is woken when payload has been fetched',
     rule: 'fails',
-    seed: 1,
+    seed: 3,
     file: 'daemon/rnic/queue-pair.js',
     find: '#waitForMemory() {\n        this.#host.waiting.add(this);',
     replace: '#waitForMemory() {',
@@ -119,7 +143,7 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
   {
     bug: 'a queue pair in error keeps the shared receive that a message began to fill',
     rule: 'once',
-    seed: 31,
+    seed: 375,
     file: 'daemon/rnic/queues/receiver.js',
     find: 'if (queue.active)\n            this.#end(CQEStatus.wrFlushErr);',
     replace: '',
@@ -127,7 +151,7 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
   {
     bug: 'receives that are posted to a queue pair in error stay there',
     rule: 'once',
-    seed: 1047,
+    seed: 1145,
     file: 'daemon/host/roce/packet-network.js',
     find: 'this.#host.watchErrored();',
     replace: '',

@@ -4,6 +4,7 @@
  */
 import { QueueFlag, RQE, RQE_BYTES } from '#contract/protocol/queue-layout';
 import { Access } from '#contract/verbs/enums';
+import type { CopyLoop } from '#daemon/clients/objects/direct-copies';
 import { WorkEpoch } from '#daemon/clients/objects/work-epoch';
 import type { EmulatedDevice } from '#daemon/host/emulated-device';
 import type { RnicHost } from '#daemon/host/rnic-host';
@@ -15,6 +16,7 @@ import { ReceiveProducer } from '#test/support/flag-ring-client';
 import type { Prng } from '#test/support/prng';
 import { ALL_ACCESS } from '#test/support/test-memory';
 import type { VirtualTime } from '#test/support/virtual-time';
+import type { SimProcesses } from '../sim-copies.ts';
 import { type Area, SimMemory, type Tier } from '../sim-memory.ts';
 import { must } from './rules.ts';
 
@@ -66,6 +68,8 @@ export class Region {
   lost = false;
   /** Deregistered: its last data may have arrived or not. */
   closed = false;
+  /** The program uses it for something else. */
+  reused = false;
   readonly #free: Piece[] = [];
   readonly #release: () => void;
 
@@ -94,11 +98,30 @@ export class Region {
     this.#free.push(piece);
   }
 
+  /** The program has deregistered it, and been told so: nothing may be written there any more. */
+  reuse(): void {
+    this.reused = true;
+    this.area.bytes.fill(DONE);
+  }
+
+  checkReused(): void {
+    if (!this.reused) return;
+    const untouched = this.area.bytes.every((byte) => byte === DONE);
+    must(untouched, 'late', 'memory was written to after its deregistration');
+  }
+
   close(): void {
     this.closed = true;
     this.mr.close();
     this.#release();
   }
+}
+
+interface ProgramOptions {
+  /** Its queue pairs share receives. */
+  readonly shares: boolean;
+  /** All programs, if their agents copy straight into each other's memory. */
+  readonly processes: SimProcesses | undefined;
 }
 
 /** See the module's comment. */
@@ -114,8 +137,15 @@ export class MemoryProgram {
   readonly #receives: ReceiveProducer | undefined;
   readonly #region: Region | undefined;
   #nextReceive = 1;
+  #direct = false;
 
-  constructor(host: RnicHost, index: number, time: VirtualTime, prng: Prng, shares: boolean) {
+  constructor(
+    host: RnicHost,
+    index: number,
+    time: VirtualTime,
+    prng: Prng,
+    options: ProgramOptions,
+  ) {
     const device = host.devices[index];
     if (device === undefined) throw new Error(`no device ${index}`);
     this.index = index;
@@ -124,7 +154,8 @@ export class MemoryProgram {
     this.memory.afterReply = () => host.drain();
     this.memory.epoch = () => this.#epoch.value(this.ends);
     this.pd = device.nic.allocPD();
-    if (!shares) return;
+    if (options.processes !== undefined) this.#copyDirectly(host, options.processes, time, prng);
+    if (!options.shares) return;
     this.#region = this.register(anyTier(prng));
     const ring = (bytes: number): Uint8Array => new Uint8Array(bytes);
     const init = { maxWr: SHARED_RECEIVES, maxSge: 2, srqLimit: 0, ring, tag: undefined };
@@ -138,7 +169,21 @@ export class MemoryProgram {
     this.#epoch.noteCommand();
   }
 
-  register(tier: Tier): Region {
+  #copyDirectly(host: RnicHost, processes: SimProcesses, time: VirtualTime, prng: Prng): void {
+    const { rocePort } = this.device;
+    if (rocePort !== undefined) rocePort.lentPayload.bytesMin = 1;
+    const loop: CopyLoop = {
+      soon: (run) => time.soon(run),
+      after: (delay, run) => time.after(delay, run),
+      drain: () => host.drain(),
+      yieldCore: () => undefined,
+    };
+    this.memory.copyDirectly(loop, processes, time, prng);
+    this.#direct = true;
+  }
+
+  register(wanted: Tier): Region {
+    const tier = this.#direct ? 'process_vm' : wanted;
     const bytes = PIECES * PIECE_BYTES;
     const area = this.memory.allocate(bytes, tier);
     const { backing, release } = this.memory.openProcess(BigInt(area.address), bytes);

@@ -33,6 +33,18 @@ const SHORT_TIMEOUT = 12;
 const STAGED_BYTES_PER_QP = 262_144;
 const REQUESTS_PER_QP = 4096;
 const ALARMS_PER_HOST = 4;
+/** Failures of programs; those of programs whose agents copy mostly come in the middle of a copy. */
+const BREAKS = ['unmap', 'unmap', 'deregister', 'die', 'give up'] as const;
+const DIRECT_BREAKS = [
+  'unmap',
+  'deregister',
+  'deregister',
+  'deregister',
+  'die',
+  'give up',
+] as const;
+/** Makes another generator of a run's seed. */
+const DIRECT_SALT = 77_777;
 
 /** Counts of a run, which reveal an idle one. */
 interface MemoryRunResult {
@@ -47,7 +59,9 @@ export async function runMemory(
   seed: number,
   log?: (text: string) => void,
 ): Promise<MemoryRunResult> {
-  return new Run(new Prng(seed), log).run();
+  // Not drawn from the run's own generator: other runs stay as they were.
+  const direct = new Prng(seed + DIRECT_SALT).oneIn(3);
+  return new Run(new Prng(seed), direct, log).run();
 }
 
 class Run {
@@ -59,10 +73,12 @@ class Run {
   readonly #programs: readonly MemoryProgram[];
   readonly #ends: MemoryEnd[] = [];
   readonly #breaks: boolean;
+  /** Agents copy straight into memory of the other program. */
+  readonly #direct: boolean;
   /** Devices that accept no more receives for now. */
   #steps = 0;
 
-  constructor(prng: Prng, log: ((text: string) => void) | undefined) {
+  constructor(prng: Prng, direct: boolean, log: ((text: string) => void) | undefined) {
     this.#prng = prng;
     this.#log = log;
     this.#clock = new VirtualClock(this.#time, new Prng(prng.next()));
@@ -81,9 +97,12 @@ class Run {
         transport: 'roce' as const,
       })),
     });
+    const processes = direct ? new Map() : undefined;
     this.#programs = [0, 1].map((device) => {
-      return new MemoryProgram(this.#host, device, this.#time, prng, prng.oneIn(2));
+      const options = { shares: prng.oneIn(2), processes };
+      return new MemoryProgram(this.#host, device, this.#time, prng, options);
     });
+    this.#direct = direct;
     this.#breaks = prng.oneIn(2);
     const pairs = prng.between(1, 3);
     for (let pair = 0; pair < pairs; pair += 1) this.#connect();
@@ -160,7 +179,7 @@ class Run {
   #operate(): void {
     const prng = this.#prng;
     const end = prng.choose(this.#ends);
-    if (this.#breaks && prng.oneIn(60)) this.#break(end);
+    if (this.#breaks && prng.oneIn(this.#direct ? 20 : 60)) this.#break(end);
     else if (prng.oneIn(3)) end.postReceives(prng.between(1, 4));
     else for (let count = prng.between(1, 4); count > 0; count -= 1) end.post();
     if (prng.oneIn(2)) prng.choose(this.#ends).poll();
@@ -170,7 +189,7 @@ class Run {
     const { program } = end;
     const prng = this.#prng;
     const region = prng.choose(program.regions);
-    const what = prng.choose(['unmap', 'unmap', 'deregister', 'die', 'give up']);
+    const what = prng.choose(this.#direct ? DIRECT_BREAKS : BREAKS);
     this.#note(`${what} at device ${program.index}`);
     if (what === 'die') {
       for (const one of program.ends) one.mayFail('its program has died');
@@ -190,6 +209,11 @@ class Run {
     else {
       region.close();
       this.#host.drain();
+      // The final checks still read the words.
+      if (this.#ends.some(({ words }) => words === region)) return;
+      const { incoming } = program.memory;
+      if (incoming.ending) incoming.whenOver(() => region.reuse());
+      else region.reuse();
     }
   }
 
@@ -270,6 +294,7 @@ class Run {
     for (const end of this.#ends) end.close();
     this.#host.faults.clear();
     for (const program of this.#programs) {
+      for (const region of program.regions) region.checkReused();
       for (const region of program.regions) region.close();
       program.shared?.srq.close();
       program.pd.close();

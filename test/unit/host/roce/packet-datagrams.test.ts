@@ -5,6 +5,7 @@ import { QPState, QPType } from '#contract/verbs/enums';
 import { PacketNetwork, type PacketNetworkHost } from '#daemon/host/roce/packet-network';
 import type { PacketPort } from '#daemon/host/roce/packet-port';
 import { RoceCounters } from '#daemon/host/roce/roce-counters';
+import { LentPayload } from '#daemon/rnic/memory/lent-payload';
 import type { AddressVector } from '#daemon/rnic/qp-attributes';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { PacketWire } from '#daemon/roce/transport/packet-wire';
@@ -65,6 +66,7 @@ class ScriptedDatagrams implements PacketWire {
 
 /** A host that never calls back. */
 const HOST: PacketNetworkHost = {
+  lentPayload: new LentPayload(),
   soon: () => undefined,
   drain: () => undefined,
   now: () => 0,

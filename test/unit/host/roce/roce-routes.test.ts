@@ -3,6 +3,7 @@ import { describe, expect, it } from 'vitest';
 import { MulticastGroups } from '#daemon/host/roce/multicast-groups';
 import { RocePort } from '#daemon/host/roce/roce-port';
 import { RoceRoutes } from '#daemon/host/roce/roce-routes';
+import { LentPayload } from '#daemon/rnic/memory/lent-payload';
 
 /** Devices with these addresses, on a machine that uses `source` for its own. */
 function routes(devices: readonly (readonly string[])[], source: string | undefined): RoceRoutes {
@@ -15,6 +16,7 @@ function routes(devices: readonly (readonly string[])[], source: string | undefi
     makeWire: () => {
       throw new Error('no wire');
     },
+    lentPayload: new LentPayload(),
     multicastGroups: new MulticastGroups(),
     random32: () => 0xffff_ffff,
     routeSource: (_destination: string, wanted: string | undefined) => wanted ?? source,

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CQEStatus, Notify, SQOpcode } from '#contract/protocol/queue-layout';
+import { LentPayload } from '#daemon/rnic/memory/lent-payload';
 import { NicCounters } from '#daemon/rnic/nic-counters';
 import { CompletionGate } from '#daemon/rnic/queues/completion-gate';
 import { CQ } from '#daemon/rnic/queues/completion-queue';
@@ -36,7 +37,7 @@ function waitingGate() {
     found: undefined,
     handleFailed: () => undefined,
   };
-  const gate = new CompletionGate(user, new NicCounters());
+  const gate = new CompletionGate(user, new NicCounters(), new LentPayload());
   const memory = new SlowBacking(new Uint8Array(8));
   memory.write(0, new Uint8Array(1), 0, 1);
   gate.wrote(memory);

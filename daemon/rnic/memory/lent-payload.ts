@@ -1,0 +1,86 @@
+/**
+ * Payload that stays in its memory while packets with it are delivered within a host: the receiver's memory takes
+ * it from there, with one copy. A part of the packets' buffer stands for it.
+ */
+import type { PayloadReader } from './deferred-reads.ts';
+import type { Copier, CopyTaker, Lender, MemoryBacking } from './memory-backing.ts';
+
+/** Payload of a packet from which it is lent: below, an order and its result cost more than the second copy. */
+export const LENT_BYTES_MIN = 32_768;
+
+/** Receives lent payload. */
+export interface LentTaker extends CopyTaker {
+  /** A copy was ordered, which `copier` makes. */
+  copyOrdered(copier: Copier): void;
+}
+
+interface Piece {
+  start: number;
+  length: number;
+  backing: MemoryBacking;
+  offset: number;
+  lender: Lender;
+  copier: Copier;
+}
+
+const NOBODY: Lender = { lent: 0 };
+
+export class LentPayload implements PayloadReader {
+  /** Payload of a packet from which it is lent. Simulations lend less. */
+  bytesMin = LENT_BYTES_MIN;
+  /** Whose payload is read. */
+  lender: Lender = NOBODY;
+  #bytes: Uint8Array | undefined = undefined;
+  /** By ascending start. */
+  readonly #pieces: Piece[] = [];
+
+  /** Makes part of `target` stand for bytes of `backing`. */
+  read(
+    backing: MemoryBacking,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    start: number,
+  ): boolean {
+    const copier = backing.lender;
+    if (copier === undefined) return false;
+    this.#bytes = target;
+    this.#pieces.push({ start, length, backing, offset, lender: this.lender, copier });
+    return true;
+  }
+
+  /** True if these bytes stand for others. */
+  covers(bytes: Uint8Array, start: number): boolean {
+    if (bytes !== this.#bytes) return false;
+    return this.#pieces.some((piece) => start >= piece.start && start < piece.start + piece.length);
+  }
+
+  /** Orders copies of what these bytes stand for to `offset` of `target`. Returns false if memory is gone. */
+  copyTo(
+    target: MemoryBacking,
+    offset: number,
+    start: number,
+    length: number,
+    taker: LentTaker,
+  ): boolean {
+    const end = start + length;
+    for (const { start: first, length: bytes, backing, offset: at, lender, copier } of this
+      .#pieces) {
+      const from = Math.max(start, first);
+      const size = Math.min(end, first + bytes) - from;
+      if (size <= 0) continue;
+      const parties = { lender, taker };
+      const to = offset + from - start;
+      if (target.copyFrom?.(to, backing, at + from - first, size, parties) !== true) return false;
+      lender.lent += 1;
+      taker.copyOrdered(copier);
+    }
+    return true;
+  }
+
+  /** The packets are delivered. */
+  clear(): void {
+    if (this.#pieces.length > 0) this.#pieces.length = 0;
+    this.#bytes = undefined;
+  }
+}

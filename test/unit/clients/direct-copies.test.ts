@@ -1,0 +1,358 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { seededRandom } from '#base/random';
+import {
+  COPY_MAX_BYTES,
+  COPY_ORDERS,
+  COPY_RING_BYTES,
+  CopyRing,
+  CopyState,
+} from '#daemon/clients/objects/copy-ring';
+import { DirectCopies } from '#daemon/clients/objects/direct-copies';
+import { IncomingCopies } from '#daemon/clients/objects/incoming-copies';
+import { ProcessBacking } from '#daemon/clients/objects/process-backing';
+import { addressOf } from '#native-bridge/libc/libc';
+import { ProcessMemory } from '#native-bridge/libc/process-vm';
+import { SharedMemory } from '#native-bridge/libc/shared-memory';
+
+const BYTES = COPY_MAX_BYTES;
+const SERVED = 0;
+const IDLE = 1;
+const AWAITED = 16;
+const EPERM = 1;
+const EFAULT = 14;
+const ECANCELED = 125;
+
+/** The program's side of the ring: carries out orders when told to. */
+class Agent {
+  readonly words: Int32Array;
+  next = 0;
+  readonly #process = new ProcessMemory(process.pid);
+
+  constructor(ring: CopyRing) {
+    const { view } = SharedMemory.mapPart(ring.descriptor ?? -1, 0, COPY_RING_BYTES);
+    this.words = new Int32Array(view.buffer, view.byteOffset, COPY_RING_BYTES / 4);
+    this.words[IDLE] = 1;
+    this.words[SERVED] = 1;
+  }
+
+  get #at(): number {
+    return 32 + (this.next % COPY_ORDERS) * 16;
+  }
+
+  get state(): number {
+    return this.words[this.#at] ?? 0;
+  }
+
+  /** True if the next order has begun now. */
+  begin(): boolean {
+    const { posted, started } = CopyState;
+    return Atomics.compareExchange(this.words, this.#at, posted, started) === posted;
+  }
+
+  /** Ends the order that has begun, with a copy unless it fails. */
+  finish(error = 0): void {
+    const at = this.#at;
+    const field = (word: number): number => (this.words[at + word] ?? 0) >>> 0;
+    const [source, target, length] = [
+      field(2) + field(3) * 2 ** 32,
+      field(4) + field(5) * 2 ** 32,
+      field(6),
+    ];
+    const bytes = new Uint8Array(length);
+    if (error === 0) {
+      expect(this.#process.read(source, bytes, 0, length)).toBe(true);
+      expect(field(7)).toBe(process.pid);
+      expect(this.#process.write(target, bytes, 0, length)).toBe(true);
+    }
+    this.words[at + 1] = error;
+    this.words[at] = CopyState.done;
+    this.next += 1;
+  }
+
+  /** Passes cancelled orders. */
+  pass(): void {
+    for (; this.state === CopyState.cancelled; this.next += 1) {
+      this.words[this.#at + 1] = ECANCELED;
+      this.words[this.#at] = CopyState.done;
+    }
+  }
+
+  run(): number {
+    let count = 0;
+    for (; this.begin(); count += 1) this.finish();
+    return count;
+  }
+}
+
+let memory: ProcessMemory;
+let ring: CopyRing;
+let agent: Agent;
+let copies: DirectCopies;
+let incoming: IncomingCopies;
+let open: boolean;
+let ended: boolean;
+let wakes: number;
+let released: number;
+let turns: (() => void)[];
+let alarms: (() => void)[];
+let results: boolean[];
+let ready: number;
+const lender = { lent: 0 };
+const taker = { copied: (placed: boolean) => void results.push(placed) };
+
+/** Registered memory of this process. */
+class Region {
+  readonly bytes = new Uint8Array(4 * BYTES);
+  readonly backing: ProcessBacking;
+
+  constructor(fill = 0) {
+    this.bytes.fill(fill);
+    const start = Number(addressOf(this.bytes));
+    this.backing = new ProcessBacking(memory, start, this.bytes.length, { copies, incoming });
+    this.backing.onReady = () => {
+      ready += 1;
+    };
+  }
+
+  order(source: Region, offset = 0, length = BYTES): void {
+    lender.lent += 1;
+    const placed = this.backing.copyFrom(offset, source.backing, offset, length, { lender, taker });
+    expect(placed).toBe(true);
+  }
+}
+
+/** Runs turns of the event loop until nothing is due but alarms. */
+function settle(): void {
+  for (let left = 1000; turns.length > 0; left -= 1) {
+    expect(left).toBeGreaterThan(0);
+    for (const run of turns.splice(0)) run();
+  }
+  copies.assertInvariants();
+}
+
+beforeEach(() => {
+  [open, ended, wakes, released, turns, alarms, results, ready] = [
+    true,
+    false,
+    0,
+    0,
+    [],
+    [],
+    [],
+    0,
+  ];
+  lender.lent = 0;
+  memory = new ProcessMemory(process.pid);
+  ring = new CopyRing();
+  agent = new Agent(ring);
+  incoming = new IncomingCopies();
+  copies = new DirectCopies(
+    ring,
+    {
+      soon: (run) => void turns.push(run),
+      after: (_, run) => void alarms.push(run),
+      drain: () => undefined,
+      yieldCore: () => undefined,
+    },
+    {
+      get agentOpen() {
+        return open;
+      },
+      get ended() {
+        return ended;
+      },
+      wake: () => {
+        wakes += 1;
+      },
+      release: () => {
+        released += 1;
+      },
+    },
+  );
+});
+
+afterEach(() => {
+  memory.close();
+});
+
+describe('copies by an agent', () => {
+  it('are reported once they are in place, in order', () => {
+    const [source, target] = [new Region(5), new Region()];
+    target.order(source);
+    target.order(source, BYTES, 1000);
+    expect([wakes, target.backing.pendingWrites, lender.lent]).toEqual([1, 2, 2]);
+    settle();
+    expect(results).toEqual([]);
+    expect(agent.words[AWAITED]).toBe(1);
+    expect(agent.begin()).toBe(true);
+    copies.handleCopied();
+    expect(results).toEqual([]);
+    agent.finish();
+    expect(agent.run()).toBe(1);
+    copies.handleCopied();
+    settle();
+    expect([results, ready, target.backing.pendingWrites, lender.lent]).toEqual([
+      [true, true],
+      2,
+      0,
+      0,
+    ]);
+    expect(target.bytes.subarray(0, BYTES + 1000).every((byte) => byte === 5)).toBe(true);
+    expect(target.bytes[BYTES + 1000]).toBe(0);
+  });
+
+  it('fill the ring again and again', () => {
+    const [source, target] = [new Region(7), new Region()];
+    for (let count = 0; count < 3 * COPY_ORDERS + 1; count += 1) target.order(source, 0, 1 + count);
+    let done = 0;
+    for (let turn = 0; turn < 5; turn += 1) {
+      done += agent.run();
+      copies.handleCopied();
+      settle();
+    }
+    expect([done, results.length, copies.count]).toEqual([
+      3 * COPY_ORDERS + 1,
+      3 * COPY_ORDERS + 1,
+      0,
+    ]);
+  });
+
+  it('are made by the daemon after a failure, in order, and the next by the agent again', () => {
+    const [source, target] = [new Region(3), new Region()];
+    for (let at = 0; at < 3; at += 1) target.order(source, at * BYTES);
+    agent.begin();
+    agent.finish(EFAULT);
+    agent.words[IDLE] = 1;
+    const before = wakes;
+    copies.handleCopied();
+    settle();
+    expect([results, wakes > before]).toEqual([[true, true, true], true]);
+    expect(target.bytes.subarray(0, 3 * BYTES).every((byte) => byte === 3)).toBe(true);
+    agent.pass();
+    target.order(source, 3 * BYTES);
+    expect(agent.run()).toBe(1);
+    copies.handleCopied();
+    expect(results).toHaveLength(4);
+    expect(copies.usable).toBe(true);
+  });
+
+  it('are the last ones if the kernel forbids them', () => {
+    const [source, target] = [new Region(3), new Region()];
+    target.order(source);
+    target.order(source, BYTES);
+    agent.begin();
+    agent.finish(EPERM);
+    copies.handleCopied();
+    expect([results, copies.usable, source.backing.lender]).toEqual([
+      [true, true],
+      false,
+      undefined,
+    ]);
+  });
+
+  it('are lost with their memory', () => {
+    const [source, target] = [new Region(3), new Region()];
+    target.order(source);
+    source.backing.release();
+    agent.begin();
+    agent.finish(EFAULT);
+    copies.handleCopied();
+    expect(results).toEqual([false]);
+  });
+
+  it('never write where a region was, and its end waits for one that has begun', () => {
+    const [source, target] = [new Region(3), new Region(1)];
+    target.order(source);
+    target.order(source, BYTES);
+    agent.begin();
+    target.backing.release();
+    expect(incoming.ending).toBe(true);
+    let over = 0;
+    incoming.whenOver(() => {
+      over += 1;
+    });
+    settle();
+    for (const run of alarms.splice(0)) run();
+    expect([over, results]).toEqual([0, []]);
+    agent.finish();
+    expect(agent.begin()).toBe(false);
+    copies.handleCopied();
+    expect([over, incoming.ending, results]).toEqual([1, false, [true, false]]);
+    expect(target.bytes[BYTES]).toBe(1);
+  });
+
+  it('are dropped when their taker ends, and read at once when their lender does', () => {
+    const [source, target] = [new Region(3), new Region(1)];
+    target.order(source);
+    copies.abandon(taker);
+    copies.handleCopied();
+    expect([results, target.bytes[0]]).toEqual([[false], 1]);
+    target.order(source, BYTES);
+    copies.hasten(lender);
+    source.bytes.fill(9);
+    copies.handleCopied();
+    expect([results, target.bytes[BYTES], agent.begin()]).toEqual([[false, true], 3, false]);
+  });
+
+  it('follow memory that its process moves', () => {
+    const [source, target, room] = [new Region(3), new Region(1), new Region(1)];
+    target.order(source);
+    target.backing.move(Number(addressOf(room.bytes)));
+    copies.handleCopied();
+    expect([results, target.bytes[0], room.bytes[0]]).toEqual([[true], 1, 3]);
+  });
+
+  it('are made by the daemon if the agent goes, except those that it has begun', () => {
+    const [source, target] = [new Region(3), new Region(1)];
+    target.order(source);
+    target.order(source, BYTES);
+    agent.begin();
+    open = false;
+    copies.handleClosed();
+    settle();
+    expect([results, copies.usable]).toEqual([[], false]);
+    ended = true;
+    for (const run of alarms.splice(0)) run();
+    expect([results, target.bytes[0], target.bytes[BYTES]]).toEqual([[true, true], 3, 3]);
+    copies.close();
+    expect(released).toBe(1);
+  });
+
+  it('into an ended process are dropped', () => {
+    const [source, target] = [new Region(3), new Region(1)];
+    target.order(source);
+    copies.dropAllInto(incoming);
+    settle();
+    expect([results, target.bytes[0], agent.begin()]).toEqual([[false], 1, false]);
+  });
+
+  it('of a program that writes anything into the ring harm no other memory', () => {
+    const random32 = seededRandom(7);
+    const draw = (count: number): number => random32() % count;
+    const [source, target] = [new Region(3), new Region(1)];
+    const other = new Region(6);
+    let ordered = 0;
+    for (let step = 0; step < 3000; step += 1) {
+      for (let writes = draw(4); writes > 0; writes -= 1) {
+        const random = draw(2) === 0 ? draw(6) : draw(2 ** 31);
+        agent.words[draw(agent.words.length)] = random;
+      }
+      if (draw(3) === 0 && copies.count < 200) {
+        target.order(source, draw(3) * BYTES, 1 + draw(BYTES));
+        ordered += 1;
+      }
+      if (draw(20) === 0) copies.abandon(taker);
+      copies.handleCopied();
+      for (const run of turns.splice(0)) run();
+      expect(results.length + copies.count).toBe(ordered);
+    }
+    ended = true;
+    for (const run of turns.splice(0)) run();
+    copies.close();
+    for (let turn = 0; turn < 100; turn += 1) {
+      for (const run of [...turns.splice(0), ...alarms.splice(0)]) run();
+    }
+    expect([copies.count, lender.lent, released]).toEqual([0, 0, 1]);
+    expect(other.bytes.every((byte) => byte === 6)).toBe(true);
+  });
+});
