@@ -88,7 +88,7 @@ export class ControlClient {
     this.label = `pid ${credentials.pid} uid ${credentials.uid}`;
     const workEpoch = () => this.context.workEpoch();
     const share = options.quotas.budget?.of(credentials.uid);
-    this.#memory = new DaemonMemory(credentials, options.memoryTiers, workEpoch, share);
+    this.#memory = new DaemonMemory(credentials, options.memoryTiers, workEpoch, { share });
     this.context = new ClientContext({
       directory: options.directory,
       memory: this.#memory,

@@ -35,6 +35,7 @@ import { isSameUser } from '../clients/trusted-user.ts';
 import { CmFile } from './cm/file.ts';
 import { executeOn } from './command-boundary.ts';
 import { type AnyQueue, type EventPath, EventQueue } from './event-queue.ts';
+import { HeldReplies } from './held-replies.ts';
 import { KernelClient } from './kernel-client.ts';
 import {
   DONE,
@@ -52,6 +53,7 @@ import { ReasonLines } from './reason-lines.ts';
 import { FILE_ROLES } from './roles.ts';
 import {
   emitReply,
+  ReplyFlag,
   RequestFlag,
   RequestReader,
   ShimOp,
@@ -126,6 +128,7 @@ export class KernelServer implements KernelServices {
   readonly events: EventRouter;
   readonly memories: ProcessMemories;
   readonly linger: Linger;
+  readonly #heldReplies: HeldReplies<ProgramConnection>;
   readonly #options: KernelServerOptions;
   readonly #makers = kernelFileMakers();
   readonly #files = new Map<string, OpenFile>();
@@ -144,6 +147,7 @@ export class KernelServer implements KernelServices {
     this.host = options.directory.emulated;
     this.events = options.directory.events;
     this.linger = new Linger(this.host.clock);
+    this.#heldReplies = new HeldReplies((delay, run) => this.host.clock.after(delay, run));
     this.#ending = new EndingOwners(this.host);
     this.#endingChannels = new EndingOwners(this.host);
     this.#options = options;
@@ -344,6 +348,9 @@ export class KernelServer implements KernelServices {
     const reader = new RequestReader((request) => {
       // An earlier request of the same read has ended the file.
       if (connection.closed) return;
+      if (this.#heldReplies.has(connection) && (request.flags & RequestFlag.oneWay) === 0) {
+        throw new IpcFormatError('a command before the reply to the last one');
+      }
       this.linger.end();
       caller.note(request);
       const explains = (request.flags & RequestFlag.explain) !== 0 && pid !== UNSEEN_PID;
@@ -370,6 +377,7 @@ export class KernelServer implements KernelServices {
     });
     connection.onClosed = (reason) => {
       if (caller.explains) this.#reasons.leave(pid);
+      this.#heldReplies.drop(connection);
       this.memories.release(connection.credentials, file);
       this.#left(open, connection, reason);
     };
@@ -395,8 +403,8 @@ export class KernelServer implements KernelServices {
   }
 
   /**
-   * Answers a request that may have ended a registration, or a queue pair, once nothing is copied any more into
-   * memory that the program will then reuse.
+   * Answers a request that may have ended a registration or a queue pair, or withdrawn rights, once nothing is
+   * copied any more that this concerns: the program may then reuse its memory.
    */
   #answerSafely(
     connection: ProgramConnection,
@@ -412,9 +420,11 @@ export class KernelServer implements KernelServices {
     }
     const { op, flags, pid, id, argument } = request;
     const kept = { op, flags, pid, id, argument, payload: NO_BYTES };
-    incoming.whenOver(() => {
-      if (!connection.closed) this.#answer(connection, kept, reply);
-    });
+    const send = (): void => this.#answer(connection, kept, reply);
+    const remind = (): void => {
+      connection.write(emitReply(id, { status: 0, flags: ReplyFlag.later }));
+    };
+    this.#heldReplies.hold(connection, incoming, send, remind);
   }
 
   #answer(connection: ProgramConnection, request: ShimRequest, reply: KernelReply): void {

@@ -84,7 +84,7 @@ export class ProcessMemories {
       for (const user of connections.keys()) sum += user.workEpoch();
       return sum;
     };
-    const memory = new DaemonMemory(peer, this.#tiers, workEpoch);
+    const memory = new DaemonMemory(peer, this.#tiers, workEpoch, { takesCopies: true });
     let faults = 0;
     memory.onFault = (address) => {
       faults += 1;

@@ -99,6 +99,8 @@ export const ReplyFlag = {
   reasons: 8,
   /** Start the agent if that is possible; the command is done in any case. */
   offerAgent: 16,
+  /** Not the reply yet, which takes long. */
+  later: 32,
 } as const;
 
 /** A request. The object and its payload are borrowed until the callback returns. */

@@ -249,9 +249,11 @@ export class QPLifecycle<Q extends LifecycleUser> {
       const gid = type === QPType.ud ? undefined : ib.addresses.gid(index);
       this.source = gid === undefined ? undefined : { index, gid };
     }
+    const withdrawn = this.granted & ~path.accessFlags;
     this.#path = path;
     this.granted = path.accessFlags;
     this.#move(next, now);
+    if (withdrawn !== 0 || !this.receiving) this.#gate.conclude();
     this.#programWire?.modified(path, next, now);
     if (this.#state === QPState.RTS) this.#wire?.pump(now);
     this.settle(now);
@@ -614,6 +616,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #enterFlushing(state: QPState): void {
     const first = !isFlushing(this.#state);
     this.#transition(state);
+    this.#gate.endReceiving();
     this.flush();
     // With a shared queue, flushes do not show the consumer that the last receive was returned.
     if (first && this.#qp.srq !== undefined) {

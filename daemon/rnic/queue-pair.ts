@@ -549,6 +549,10 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   // GateUser: slow or lost memory
 
+  get receiving(): boolean {
+    return this.#lifecycle.receiving;
+  }
+
   awaitWrites(): void {
     this.#host.waiting.add(this);
   }

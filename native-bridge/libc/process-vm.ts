@@ -4,7 +4,7 @@
  */
 import { existsSync, readFileSync, readlinkSync } from 'node:fs';
 import { copyGuard } from './copy-guard.ts';
-import { closeDescriptor } from './descriptor.ts';
+import { closeDescriptor, duplicateDescriptor } from './descriptor.ts';
 import { addressOf, checked, errnoName, lastErrno, libc, type NumberCall } from './libc.ts';
 
 type Transfer = (
@@ -167,6 +167,16 @@ export class ProcessMemory {
     this.pid = pid;
     this.#processDescriptor = descriptor;
     copyGuard.start();
+  }
+
+  /** False once `close` was called. */
+  get open(): boolean {
+    return this.#processDescriptor !== undefined;
+  }
+
+  /** Another pidfd of the process, for the caller to close. Throws `SystemCallError`: EBADF after `close`. */
+  duplicate(): number {
+    return duplicateDescriptor(this.#processDescriptor ?? -1);
   }
 
   /** False once the process has ended or the object is closed. */

@@ -82,23 +82,42 @@ static ssize_t receive_some(int fd, struct exchange *exchange, void *target, siz
   }
 }
 
+/* Receives until `reply` has at least `wanted` bytes. */
+static bool receive_until(int fd, struct exchange *exchange, uint8_t *reply, size_t *filled,
+                          size_t wanted) {
+  while (*filled < wanted) {
+    ssize_t received = receive_some(fd, exchange, reply + *filled, REPLY_MAX - *filled);
+    if (received < 0) return false;
+    *filled += (size_t)received;
+  }
+  return true;
+}
+
+/* Receives one frame, after those that only say that it takes long. */
+static bool receive_frame(int fd, struct exchange *exchange, uint8_t *reply,
+                          struct reply_head *head) {
+  size_t filled = 0;
+  for (;;) {
+    if (!receive_until(fd, exchange, reply, &filled, sizeof *head)) return false;
+    memcpy(head, reply, sizeof *head);
+    if ((head->flags & REPLY_LATER) == 0) break;
+    if (head->length_bytes != sizeof *head) return false;
+    filled -= sizeof *head;
+    memmove(reply, reply + sizeof *head, filled);
+  }
+  size_t wanted = head->length_bytes;
+  if (wanted < sizeof *head || wanted > REPLY_MAX) return false;
+  return receive_until(fd, exchange, reply, &filled, wanted) && filled == wanted;
+}
+
 /* Receives one frame and checks every length in it. False if it is invalid, or none came. */
 static bool receive_reply(struct device_file *file, struct exchange *exchange,
                           uint32_t request_id) {
   int fd = atomic_load(&file->command_fd);
   uint8_t *reply = file->reply;
   struct reply_head head;
-  size_t filled = 0;
-  size_t wanted = sizeof head;
-  while (filled < wanted) {
-    ssize_t received = receive_some(fd, exchange, reply + filled, REPLY_MAX - filled);
-    if (received < 0) return false;
-    filled += (size_t)received;
-    if (filled < sizeof head) continue;
-    memcpy(&head, reply, sizeof head);
-    wanted = head.length_bytes;
-    if (wanted < sizeof head || wanted > REPLY_MAX || filled > wanted) return false;
-  }
+  if (!receive_frame(fd, exchange, reply, &head)) return false;
+  size_t wanted = head.length_bytes;
   if (head.request_id != request_id || head.status < -ERRNO_MAX) return false;
   size_t rest = wanted - sizeof head;
   if (head.response_bytes > rest || head.descriptor_count > REPLY_DESCRIPTORS_MAX) return false;

@@ -101,6 +101,8 @@ _Static_assert(offsetof(struct request_head, argument) == 16, "request");
 #define REPLY_REASONS 8u
 /* Start the memory agent if that is possible; the command is done in any case. */
 #define REPLY_OFFER_AGENT 16u
+/* Not the reply yet, which takes long: the daemon is still there. */
+#define REPLY_LATER 32u
 
 struct reply_head {
   uint32_t length_bytes;

@@ -99,6 +99,7 @@ export class SimMemory implements ClientMemory {
   readonly #process: SimProcess;
   /** Copies into this memory by agents of other programs, and out of it by its own. */
   readonly incoming = new IncomingCopies();
+  readonly takesCopies = true;
   readonly #registered = new Set<{ readonly start: number; readonly end: number }>();
   #copies: DirectCopies | undefined;
   #endCopies: () => void = () => undefined;

@@ -35,7 +35,7 @@ export interface DaemonLimits {
   readonly inputBytes: number;
 }
 
-type LimitName = keyof DaemonLimits;
+export type LimitName = keyof DaemonLimits;
 
 /** A limit that can be set under `limits` of the configuration. */
 type SettableLimit = Exclude<

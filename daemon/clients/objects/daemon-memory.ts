@@ -20,7 +20,7 @@ import { AgentBacking } from './agent-backing.ts';
 import type { AgentChannel } from './agent-channel.ts';
 import type { ClientMemory, ProcessAllocation, SharedAllocation } from './client-memory.ts';
 import { CopyRing } from './copy-ring.ts';
-import type { UserShare } from './daemon-budget.ts';
+import { type LimitName, takeFor, type UserShare } from './daemon-budget.ts';
 import { type CopyLoop, DirectCopies } from './direct-copies.ts';
 import { IncomingCopies } from './incoming-copies.ts';
 import { ProcessBacking } from './process-backing.ts';
@@ -31,8 +31,16 @@ import { stalledPrograms } from './stalled-programs.ts';
 /** Shared allocations that a client has not mapped yet; each holds a descriptor. */
 const UNMAPPED_MAX = 256;
 
+/** What a ring of orders costs. */
+const COPY_CHARGES: readonly LimitName[] = ['mappings', 'descriptors'];
+
 /** Tiers that the daemon may use, best first. */
 export const ALL_TIERS: readonly MemoryTier[] = ['shared', 'process_vm', 'agent'];
+
+interface DaemonMemoryOptions {
+  readonly share?: UserShare | undefined;
+  readonly takesCopies?: boolean;
+}
 
 export class DaemonMemory implements ClientMemory {
   readonly sharedTier = {
@@ -46,6 +54,8 @@ export class DaemonMemory implements ClientMemory {
   readonly #slow: SlowMemory;
   readonly #tiers: readonly MemoryTier[];
   readonly #workEpoch: () => number;
+  /** True if nothing ends the client's registrations without waiting for copies into them. */
+  readonly takesCopies: boolean;
   readonly incoming = new IncomingCopies();
   readonly #unmapped = new Map<string, SharedMemory>();
   readonly #share: UserShare | undefined;
@@ -60,13 +70,17 @@ export class DaemonMemory implements ClientMemory {
    */
   #leaving = false;
 
-  /** `workEpoch`: see `AgentBacking`. `share`, if any, is charged for mappings and descriptors. */
+  /**
+   * `workEpoch`: see `AgentBacking`. `share`, if any, is charged for mappings and descriptors. `takesCopies`: see
+   * the field.
+   */
   constructor(
     peer: PeerProcess,
     tiers: readonly MemoryTier[],
     workEpoch: () => number,
-    share?: UserShare,
+    { share, takesCopies = false }: DaemonMemoryOptions = {},
   ) {
+    this.takesCopies = takesCopies;
     this.#peer = peer;
     this.#slow = new SlowMemory(peer.pid);
     this.#tiers = tiers;
@@ -101,17 +115,22 @@ export class DaemonMemory implements ClientMemory {
   }
 
   /**
-   * Makes the ring of orders for the client's agent, once, and passes its descriptor to `send`. Returns false if
-   * the agent cannot copy: it names processes by their numbers, which must be the daemon's.
+   * Makes the ring of orders for the client's agent, once; `share`, if any, is charged for its mapping and for
+   * another descriptor of the process. Returns undefined if the agent cannot copy: it names processes by their
+   * numbers, which must be the daemon's. Throws the limit's error.
    */
-  openCopies(loop: CopyLoop): CopyRing | undefined {
+  openCopies(loop: CopyLoop, share: UserShare | undefined): CopyRing | undefined {
     const agent = this.#agent;
-    if (agent === undefined || this.#copies !== undefined || this.#process === undefined)
-      return undefined;
-    if (!sharesPidNamespace(this.#peer.pid)) return undefined;
+    const memory = this.#process;
     const { pid } = this.#peer;
-    const descriptor = this.#peer.openDescriptor();
-    const ring = new CopyRing();
+    if (agent === undefined || this.#copies !== undefined || memory === undefined) return undefined;
+    if (!sharesPidNamespace(pid)) return undefined;
+    const opened = takeFor(share, COPY_CHARGES, () => openRing(memory));
+    if (opened === undefined) {
+      for (const name of COPY_CHARGES) share?.give(name);
+      return undefined;
+    }
+    const { ring, descriptor } = opened;
     const copies = new DirectCopies(ring, loop, {
       get agentOpen() {
         return agent.open;
@@ -121,7 +140,10 @@ export class DaemonMemory implements ClientMemory {
         return hasProcessEnded(descriptor) || (!agent.open && !hasThread(pid, ring.thread));
       },
       wake: () => agent.wakeCopies(),
-      release: () => closeDescriptor(descriptor),
+      release: () => {
+        closeDescriptor(descriptor);
+        for (const name of COPY_CHARGES) share?.give(name);
+      },
     });
     this.#copies = copies;
     agent.onCopied = () => copies.handleCopied();
@@ -279,6 +301,19 @@ function handlesOf(
   backing: ProcessBacking | AgentBacking,
 ): Pick<ProcessAllocation, 'move' | 'release'> {
   return { move: (address) => backing.move(address), release: () => backing.release() };
+}
+
+/** A ring, and a pidfd of the process that outlives its memory; undefined if the system refuses one. */
+function openRing(memory: ProcessMemory): { ring: CopyRing; descriptor: number } | undefined {
+  let descriptor: number | undefined;
+  try {
+    descriptor = memory.duplicate();
+    return { ring: new CopyRing(), descriptor };
+  } catch (error) {
+    if (descriptor !== undefined) closeDescriptor(descriptor);
+    if (error instanceof SystemCallError) return undefined;
+    throw error;
+  }
 }
 
 function newToken(): string {

@@ -2,13 +2,14 @@
  * Copies that the agent of a process makes from registered memory of this process into memory of others, while
  * the daemon does other work. They are done in the order in which they were ordered.
  *
- * The daemon makes a copy itself if the agent could not, once all earlier ones are done; the agent stops after a
+ * The daemon makes a copy itself if the agent could not, once all earlier ones are over; the agent stops after a
  * failure, so that no later copy overtakes it. A copy that has not begun can be cancelled. One that has begun
- * ends when the agent says so, or with its process: until then, the memory that it writes to must not be reused.
+ * is over when the agent says so, or its process ends: until then, the memory that it writes to must not be
+ * reused, and a program that takes it back gets no answer.
  */
 import { assert } from '#base/assert';
 import type { Micros } from '#base/time';
-import type { Copier, CopyTaker, Lender } from '#daemon/rnic/memory/memory-backing';
+import type { Copier, CopyEnd, CopyTaker, Lender } from '#daemon/rnic/memory/memory-backing';
 import { COPY_MAX_BYTES, COPY_ORDERS, type CopyRing } from './copy-ring.ts';
 import type { CopyMaker, IncomingCopies } from './incoming-copies.ts';
 
@@ -44,7 +45,7 @@ interface CopiedMemory {
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean;
   /** `maker` will copy something into this memory. */
   copyOrdered(maker: CopyMaker): void;
-  /** One such copy is done. */
+  /** One such copy is over. */
   copyDone(): void;
 }
 
@@ -56,7 +57,7 @@ interface CopySource {
   readonly ended: boolean;
   /** Wakes its agent. */
   wake(): void;
-  /** No copy is left: releases what this object holds. */
+  /** No copy is left, and none will be ordered: releases what the copies needed. */
   release(): void;
 }
 
@@ -79,10 +80,10 @@ type Stage =
   | 'posted'
   /** The daemon makes it, in its turn. */
   | 'own'
-  /** Never made: its memory or its taker is gone. */
-  | 'dropped'
-  | 'placed'
-  | 'failed';
+  | CopyEnd;
+
+/** For copies that the daemon makes; allocated with the first. */
+let scratch = new Uint8Array(0);
 
 /** Assigned one by one: objects made by spreading another cost more than the copy itself. */
 class Copy implements CopyOrder {
@@ -96,9 +97,11 @@ class Copy implements CopyOrder {
   stage: Stage = 'waiting';
   /** Place in the ring. */
   slot = 0;
-  /** It has begun, and the program that receives, or the one that sends, waits for its end. */
-  ending = false;
-  readingEnds = false;
+  /** It has begun, and its memory is no longer registered: it is not made again if it fails. */
+  revoked = false;
+  /** The program that receives, or the one that sends, waits until it is over. */
+  receiverWaits = false;
+  senderWaits = false;
 
   constructor(order: CopyOrder) {
     this.source = order.source;
@@ -130,10 +133,10 @@ export class DirectCopies implements Copier, CopyMaker {
   #checking = false;
   #emptyLooks = 0;
   #advancing = false;
-  /** Whom to call after copies are done. */
+  /** Whom to call after copies are over. */
   readonly #ready = new Set<() => void>();
-  /** For copies that the daemon makes. */
-  #scratch = new Uint8Array(0);
+  /** Processes that copies were made into. */
+  readonly #targets = new Set<IncomingCopies>();
 
   constructor(ring: CopyRing, loop: CopyLoop, source: CopySource) {
     this.#ring = ring;
@@ -148,7 +151,7 @@ export class DirectCopies implements Copier, CopyMaker {
     return this.#served && !this.#forbidden && !this.#closed && this.#source.agentOpen;
   }
 
-  /** Copies that are not done. */
+  /** Copies that are not over. */
   get count(): number {
     return this.#copies.length;
   }
@@ -157,6 +160,7 @@ export class DirectCopies implements Copier, CopyMaker {
   add(order: CopyOrder): void {
     assert(order.length <= COPY_MAX_BYTES, 'copy too long');
     order.target.copyOrdered(this);
+    this.#targets.add(order.target.incoming);
     this.#copies.push(new Copy(order));
     this.#post();
     this.#watch();
@@ -165,9 +169,14 @@ export class DirectCopies implements Copier, CopyMaker {
   hasten(lender: Lender): void {
     for (const copy of this.#copies) {
       if (copy.lender !== lender) continue;
-      if (this.#take(copy)) copy.stage = this.#carryOut(copy);
-      else endReading(copy);
+      if (this.#take(copy)) copy.stage = 'own';
+      awaitBySender(copy);
     }
+    this.#watch();
+  }
+
+  conclude(taker: CopyTaker): void {
+    for (const copy of this.#copies) if (copy.taker === taker) awaitByReceiver(copy);
     this.#watch();
   }
 
@@ -184,6 +193,7 @@ export class DirectCopies implements Copier, CopyMaker {
   dropAllInto(process: IncomingCopies): void {
     this.#drop((copy) => copy.target.incoming === process);
     process.forget(this);
+    this.#targets.delete(process);
   }
 
   /** The process has moved memory of this backing: copies that have not begun use its new place. */
@@ -191,7 +201,7 @@ export class DirectCopies implements Copier, CopyMaker {
     for (const copy of this.#copies) {
       if (copy.source !== moved && copy.target !== moved) continue;
       if (this.#take(copy)) copy.stage = 'own';
-      else if (copy.target === moved) end(copy);
+      else if (copy.target === moved) awaitByReceiver(copy);
     }
     this.#watch();
   }
@@ -217,7 +227,7 @@ export class DirectCopies implements Copier, CopyMaker {
     this.#releaseUnused();
   }
 
-  /** Takes note of copies that are done, and posts others. Returns true if any copy is. */
+  /** Takes note of copies that are over, and posts others. Returns true if any copy is. */
   collect(): boolean {
     if (this.#advancing) return false;
     this.#advancing = true;
@@ -227,9 +237,9 @@ export class DirectCopies implements Copier, CopyMaker {
     for (; done < this.#copies.length; done += 1) {
       const copy = this.#copies[done] as Copy;
       if (copy.stage === 'waiting' && !this.usable) copy.stage = 'own';
-      if (copy.stage === 'own') copy.stage = this.#carryOut(copy);
+      if (copy.stage === 'own') copy.stage = carryOut(copy);
       if (copy.stage === 'waiting' || copy.stage === 'posted') break;
-      finish(copy, copy.stage === 'placed');
+      finish(copy, copy.stage);
       if (copy.target.onReady !== undefined) ready.add(copy.target.onReady);
       if (copy.source.onReady !== undefined) ready.add(copy.source.onReady);
     }
@@ -269,7 +279,7 @@ export class DirectCopies implements Copier, CopyMaker {
   }
 
   #handleResult(copy: Copy, error: number): void {
-    copy.stage = error === 0 ? 'placed' : copy.ending ? 'dropped' : 'own';
+    copy.stage = error === 0 ? 'placed' : copy.revoked ? 'lost' : 'own';
     if (error === 0) return;
     if (FORBIDDEN.has(error)) this.#forbidden = true;
     // The agent waits until this slot is free. What follows waits until the daemon has made this copy.
@@ -281,13 +291,15 @@ export class DirectCopies implements Copier, CopyMaker {
     if (this.#slots.length === 0 || !this.#source.ended) return;
     this.#closed = true;
     for (const copy of this.#slots.splice(0)) {
-      if (copy.stage === 'posted') copy.stage = copy.ending ? 'dropped' : 'own';
+      if (copy.stage === 'posted') copy.stage = copy.revoked ? 'lost' : 'own';
     }
   }
 
   #releaseUnused(): void {
     if (!this.#closed || this.#copies.length > 0 || this.#released) return;
     this.#released = true;
+    for (const process of this.#targets) process.forget(this);
+    this.#targets.clear();
     this.#ring.release();
     this.#source.release();
   }
@@ -307,16 +319,13 @@ export class DirectCopies implements Copier, CopyMaker {
     this.#sweep();
     for (const copy of this.#copies) {
       if (!isMeant(copy)) continue;
-      if (this.#take(copy)) copy.stage = 'dropped';
-      else if (copy.stage === 'posted') end(copy);
+      if (this.#take(copy)) copy.stage = 'lost';
+      else if (copy.stage === 'posted') {
+        copy.revoked = true;
+        awaitByReceiver(copy);
+      }
     }
     this.#watch();
-  }
-
-  #carryOut({ source, sourceOffset, target, targetOffset, length }: Copy): Stage {
-    if (this.#scratch.length < length) this.#scratch = new Uint8Array(COPY_MAX_BYTES);
-    const read = source.read(sourceOffset, length, this.#scratch, 0);
-    return read && target.write(targetOffset, this.#scratch, 0, length) ? 'placed' : 'failed';
   }
 
   #post(): void {
@@ -378,25 +387,31 @@ export class DirectCopies implements Copier, CopyMaker {
   };
 }
 
-/** The copy has begun, and its memory is about to be reused. */
-function end(copy: Copy): void {
-  if (copy.ending || copy.stage !== 'posted') return;
-  copy.ending = true;
+function awaitByReceiver(copy: Copy): void {
+  if (copy.receiverWaits) return;
+  copy.receiverWaits = true;
   copy.target.incoming.beginEnding();
 }
 
-/** The copy has begun, and its payload is about to be reused. */
-function endReading(copy: Copy): void {
-  if (copy.readingEnds || copy.stage !== 'posted') return;
-  copy.readingEnds = true;
+function awaitBySender(copy: Copy): void {
+  if (copy.senderWaits) return;
+  copy.senderWaits = true;
   copy.source.incoming.beginEnding();
 }
 
-function finish(copy: Copy, placed: boolean): void {
-  const { source, target, lender, taker, ending, readingEnds } = copy;
+/** Makes a copy by way of the daemon. */
+function carryOut({ source, sourceOffset, target, targetOffset, length }: Copy): CopyEnd {
+  if (scratch.length === 0) scratch = new Uint8Array(COPY_MAX_BYTES);
+  if (!source.read(sourceOffset, length, scratch, 0)) return 'unread';
+  return target.write(targetOffset, scratch, 0, length) ? 'placed' : 'lost';
+}
+
+function finish(copy: Copy, end: CopyEnd): void {
+  const { source, target, lender, taker } = copy;
   target.copyDone();
   lender.lent -= 1;
-  taker.copied(placed);
-  if (ending) target.incoming.endEnding();
-  if (readingEnds) source.incoming.endEnding();
+  if (end === 'unread') lender.lendingFailed();
+  taker.copied(end);
+  if (copy.receiverWaits) target.incoming.endEnding();
+  if (copy.senderWaits) source.incoming.endEnding();
 }

@@ -14,13 +14,20 @@ interface CopyingProgram {
   readonly copies: DirectCopies | undefined;
   /** Copies into its memory. */
   readonly incoming: IncomingCopies;
+  /** It may get some: what would end them waits for those that have begun. */
+  readonly takesCopies: boolean;
+}
+
+function nobody(): CopyingProgram {
+  return { copies: undefined, incoming: new IncomingCopies(), takesCopies: false };
 }
 
 export class ProcessBacking implements MemoryBacking {
   readonly tier = 'process_vm';
   readonly view = undefined;
-  /** Copies from other processes that are not done. */
-  pendingWrites = 0;
+  readonly pendingWrites = 0;
+  /** Copies from other processes that are not over. */
+  #arriving = 0;
   onReady: (() => void) | undefined = undefined;
   readonly #process: ProcessMemory;
   #address: number;
@@ -33,7 +40,7 @@ export class ProcessBacking implements MemoryBacking {
     process: ProcessMemory,
     address: number,
     lengthBytes: number,
-    owner: CopyingProgram = { copies: undefined, incoming: new IncomingCopies() },
+    owner: CopyingProgram = nobody(),
   ) {
     this.#owner = owner;
     this.#process = process;
@@ -60,6 +67,10 @@ export class ProcessBacking implements MemoryBacking {
     return this.#address + offset;
   }
 
+  get takesCopies(): boolean {
+    return this.#owner.takesCopies;
+  }
+
   copyFrom(
     offset: number,
     source: MemoryBacking,
@@ -69,6 +80,8 @@ export class ProcessBacking implements MemoryBacking {
   ): boolean {
     assert(source instanceof ProcessBacking, 'lent by memory of another kind');
     const { copies } = source.#owner;
+    // Later, its number may be another process's.
+    if (!this.#process.open) return false;
     if (copies === undefined || !this.#covers(offset, length)) return false;
     copies.add({ source, sourceOffset, target: this, targetOffset: offset, length, taker, lender });
     return true;
@@ -76,13 +89,13 @@ export class ProcessBacking implements MemoryBacking {
 
   /** `maker` will copy something into this memory. */
   copyOrdered(maker: CopyMaker): void {
-    this.pendingWrites += 1;
+    this.#arriving += 1;
     this.incoming.note(maker);
   }
 
-  /** One such copy is done. */
+  /** One such copy is over. */
   copyDone(): void {
-    this.pendingWrites -= 1;
+    this.#arriving -= 1;
   }
 
   prepareRead(): boolean {
@@ -138,13 +151,13 @@ export class ProcessBacking implements MemoryBacking {
   move(address: number): void {
     this.#address = address;
     this.#owner.copies?.follow(this);
-    if (this.pendingWrites > 0) for (const maker of this.incoming.makers) maker.follow(this);
+    if (this.#arriving > 0) for (const maker of this.incoming.makers) maker.follow(this);
   }
 
   /** Fails every later access. */
   release(): void {
     this.#released = true;
-    if (this.pendingWrites > 0) for (const maker of this.incoming.makers) maker.dropInto(this);
+    if (this.#arriving > 0) for (const maker of this.incoming.makers) maker.dropInto(this);
   }
 
   #covers(offset: number, length: number): boolean {

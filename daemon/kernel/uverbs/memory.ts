@@ -1,4 +1,6 @@
 /** Commands for protection domains and memory regions. */
+
+import type { Micros } from '#base/time';
 import { Access } from '#contract/verbs/enums';
 import { ERRNO, invalid, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import { giveProcess, takeProcess } from '#daemon/clients/objects/charged-memory';
@@ -118,12 +120,14 @@ export function moveMR(file: OpenDevice, handle: number, payload: Uint8Array): K
 /** Sends the ring of orders for the agent of the calling process. */
 export function sendCopies(file: OpenDevice, caller: KernelCaller): KernelReply {
   const { host, memories } = file.services;
-  const ring = memories.find(caller.credentials, file)?.openCopies({
-    soon: (run) => host.soon(run),
-    after: (delay, run) => host.clock.after(delay, run),
+  const loop = {
+    soon: (run: () => void) => host.soon(run),
+    after: (delay: Micros, run: () => void) => host.clock.after(delay, run),
     drain: () => host.drain(),
     yieldCore,
-  });
+  };
+  const memory = memories.find(caller.credentials, file);
+  const ring = memory?.openCopies(loop, file.client.ledger.share);
   const descriptor = ring?.descriptor;
   if (ring === undefined || descriptor === undefined)
     return refusal('EOPNOTSUPP', 'no agent of the process can copy');

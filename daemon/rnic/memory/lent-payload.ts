@@ -23,7 +23,7 @@ interface Piece {
   copier: Copier;
 }
 
-const NOBODY: Lender = { lent: 0 };
+const NOBODY: Lender = { lent: 0, lendingFailed: () => undefined };
 
 export class LentPayload implements PayloadReader {
   /** Payload of a packet from which it is lent. Simulations lend less. */
@@ -34,7 +34,7 @@ export class LentPayload implements PayloadReader {
   /** By ascending start. */
   readonly #pieces: Piece[] = [];
 
-  /** Makes part of `target` stand for bytes of `backing`. */
+  /** Makes part of `target` stand for bytes of `backing`, which are lent from now on. */
   read(
     backing: MemoryBacking,
     offset: number,
@@ -44,8 +44,10 @@ export class LentPayload implements PayloadReader {
   ): boolean {
     const copier = backing.lender;
     if (copier === undefined) return false;
+    const { lender } = this;
     this.#bytes = target;
-    this.#pieces.push({ start, length, backing, offset, lender: this.lender, copier });
+    this.#pieces.push({ start, length, backing, offset, lender, copier });
+    lender.lent += 1;
     return true;
   }
 
@@ -78,9 +80,17 @@ export class LentPayload implements PayloadReader {
     return true;
   }
 
-  /** The packets are delivered. */
+  /** The packets are delivered, or dropped: only copies lend from now on. */
   clear(): void {
-    if (this.#pieces.length > 0) this.#pieces.length = 0;
+    if (this.#pieces.length === 0) return;
+    let onReady: (() => void) | undefined;
+    for (const { lender, backing } of this.#pieces) {
+      lender.lent -= 1;
+      // Nothing was copied: nobody else says that the payload is no longer read.
+      if (lender.lent === 0) onReady = backing.onReady;
+    }
+    this.#pieces.length = 0;
     this.#bytes = undefined;
+    onReady?.();
   }
 }

@@ -8,14 +8,25 @@ import type { MemoryTier } from '#contract/verbs/provider';
 
 /** Who sends the payload of a copy. */
 export interface Lender {
-  /** Copies of its payload that are not done. */
+  /** Parts of its payload that are lent: to packets on their way, or to copies that are not over. */
   lent: number;
+  /** A copy failed because its payload could not be read. */
+  lendingFailed(): void;
 }
+
+/** How a copy ended. */
+export type CopyEnd =
+  /** The bytes are in place. */
+  | 'placed'
+  /** They could not be written. */
+  | 'lost'
+  /** They could not be read, as if they had never arrived. */
+  | 'unread';
 
 /** Who receives it. */
 export interface CopyTaker {
-  /** The next copy is done, in the order in which they were ordered: its bytes are in place, or lost. */
-  copied(placed: boolean): void;
+  /** The next copy is over, in the order in which they were ordered. */
+  copied(end: CopyEnd): void;
 }
 
 /** Both ends of a copy. */
@@ -26,10 +37,12 @@ export interface CopyParties {
 
 /** Copies registered memory of one process into other memory, in order. */
 export interface Copier {
-  /** The lender's program may reuse its memory: reads now what has not begun. */
+  /** The lender's program takes back its memory, once its copies are over. */
   hasten(lender: Lender): void;
-  /** The taker's program may reuse its memory: drops what has not begun. */
+  /** The taker's program takes back its memory: drops what has not begun. */
   abandon(taker: CopyTaker): void;
+  /** The taker's program withdraws rights, once the copies that they allowed are over. */
+  conclude(taker: CopyTaker): void;
 }
 
 /** Bytes somewhere, readable and writable by offset. */
@@ -84,10 +97,11 @@ export interface MemoryBacking {
   flush?(owner: object): boolean;
   /** Copies these bytes straight into other memory; undefined if that is impossible now. */
   readonly lender?: Copier | undefined;
+  /** True if `copyFrom` is possible. */
+  readonly takesCopies?: boolean;
   /**
    * Orders a copy of `length` bytes of `source`, which has a lender, at `sourceOffset`, into this memory. `taker`
-   * is told later, after all earlier copies of that lender. Returns false if the memory is gone. Undefined if
-   * this memory takes no copies.
+   * is told later, after all earlier copies of that lender. Returns false if the memory is gone.
    */
   copyFrom?(
     offset: number,

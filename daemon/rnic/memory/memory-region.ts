@@ -91,7 +91,7 @@ export class MR {
     this.entry.backingOffset = init.backingOffset;
     this.entry.remoteValid = (init.access & REMOTE_ACCESS) !== 0;
     pd.members += 1;
-    if (init.backing.copyFrom === undefined) pd.notTaking += 1;
+    if (init.backing.takesCopies !== true) pd.notTaking += 1;
   }
 
   get stag(): number {
@@ -127,7 +127,7 @@ export class MR {
     this.#closed = true;
     this.#table.remove(this.entry);
     this.pd.members -= 1;
-    if (this.backing.copyFrom === undefined) this.pd.notTaking -= 1;
+    if (this.backing.takesCopies !== true) this.pd.notTaking -= 1;
     this.#onClose();
     this.assertInvariants();
   }

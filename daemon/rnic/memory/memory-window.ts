@@ -55,6 +55,7 @@ export class MW {
     this.#onClose = onClose;
     this.entry = table.add(pd, true, undefined);
     pd.members += 1;
+    pd.notTaking += 1;
   }
 
   /** The current rkey: index in the upper 24 bits, key in the low 8. */
@@ -161,6 +162,7 @@ export class MW {
     this.invalidate();
     this.#table.remove(this.entry);
     this.pd.members -= 1;
+    this.pd.notTaking -= 1;
     this.#onClose();
   }
 }

@@ -6,7 +6,10 @@ import { invalid, VerbsError } from '#contract/verbs/errors';
 export class PD {
   /** Its regions, windows, address handles, queue pairs and shared receive queues. */
   members = 0;
-  /** Its regions whose memory takes no copies: see `MemoryBacking.copyFrom`. */
+  /**
+   * Its regions whose memory takes no copies (`MemoryBacking.takesCopies`), and its windows: a window can end at
+   * any time, even by a work request, which does not wait for copies.
+   */
   notTaking = 0;
   /** Streams attached to its queue pairs; with more than one, its STags are shared. */
   streams = 0;
@@ -21,6 +24,7 @@ export class PD {
   /** Throws `InvariantError` when a count is impossible. */
   assertInvariants(): void {
     assert(this.streams >= 0, 'PD: streams < 0');
+    assert(this.notTaking >= 0, 'PD: regions that take no copies < 0');
     assert(this.streams <= this.members, 'PD: streams > members');
     assert(!this.#closed || this.members === 0, 'closed PD has members');
   }

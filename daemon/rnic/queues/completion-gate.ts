@@ -11,7 +11,7 @@ import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { type Cause, MEMORY_GONE } from '../failure-cause.ts';
 import { KeptPieces, type PieceKind } from '../memory/kept-pieces.ts';
 import type { LentPayload, LentTaker } from '../memory/lent-payload.ts';
-import type { Copier, Lender, MemoryBacking } from '../memory/memory-backing.ts';
+import type { Copier, CopyEnd, Lender, MemoryBacking } from '../memory/memory-backing.ts';
 import { countCompletion, type NicCounters } from '../nic-counters.ts';
 import { CompletionRecord } from '../rings/completion-writer.ts';
 import type { CQ } from './completion-queue.ts';
@@ -52,6 +52,8 @@ interface LostPiece {
 export interface GateUser {
   readonly qpn: number;
   found: Cause | undefined;
+  /** Data of the peer is accepted. */
+  readonly receiving: boolean;
   /** Asks for a call of `release` once memory is ready. */
   awaitWrites(): void;
   /** Accepted data did not reach its memory. `kind` is undefined if a completion reports the loss. */
@@ -80,16 +82,23 @@ export class CompletionGate implements LentTaker {
   /** The backing that buffers segments of this QP, if any. */
   #keeper: MemoryBacking | undefined = undefined;
   #pieces: KeptPieces | undefined = undefined;
-  /** The first `#heldCount` wait; the rest are kept for reuse. */
+  /** `#heldCount` wait from `#heldFirst` on; the rest are kept for reuse. */
   #held = NONE_HELD;
+  #heldFirst = 0;
   #heldCount = 0;
+  /** Some are being written. */
+  #releasing = false;
   /** True if a waiting completion promises data. Cached: a search for each report is too slow. */
   #holdsData = false;
-  /** Copies of lent payload ordered, and how many of these are done, in order. */
+  /** Copies of lent payload ordered, and how many of these are over, in order. */
   copiesOrdered = 0;
   #copiesDone = 0;
-  /** Copies of earlier connections: their results do not matter. */
+  /** Copies over after one that could not be read: nothing after it may succeed on this connection. */
+  #copiesUnread = 0;
+  /** Copies of earlier connections: how they end does not matter. */
   #copiesAbandoned = 0;
+  /** With `#writeLost`: the oldest copy that was lost, or 0. Completions before it are not affected. */
+  #copyLost = 0;
   readonly #copiers = new Set<Copier>();
   /** Set once the program is about to get back payload that may still be read. */
   #lender: Lender | undefined = undefined;
@@ -184,10 +193,37 @@ export class CompletionGate implements LentTaker {
     this.#copiers.add(copier);
   }
 
-  copied(placed: boolean): void {
+  copied(end: CopyEnd): void {
+    const abandoned = this.#copiesDone < this.#copiesAbandoned;
+    if (!abandoned && (end === 'unread' || this.#copiesUnread > 0)) {
+      this.#copiesUnread += 1;
+      if (!this.#user.receiving) this.endReceiving();
+      return;
+    }
     this.#copiesDone += 1;
-    if (!placed && this.#copiesDone > this.#copiesAbandoned) this.#writeLost = true;
+    if (end === 'lost' && !abandoned && !this.#writeLost) {
+      this.#copyLost = this.#copiesDone;
+      this.#writeLost = true;
+    }
     if (!this.#copying) this.#copiers.clear();
+  }
+
+  /** No more data arrives: messages whose payload could not be read never will. */
+  endReceiving(): void {
+    if (this.#copiesUnread === 0) return;
+    for (let index = this.#heldFirst; index < this.#heldEnd; index += 1) {
+      const { completion: one, copies } = this.#held[index] as HeldCompletion;
+      if (copies > this.#copiesDone && one.opcode === SQOpcode.receive) flushInstead(one);
+    }
+    this.#copiesDone += this.#copiesUnread;
+    this.#copiesUnread = 0;
+    if (!this.release()) this.#user.awaitWrites();
+  }
+
+  /** The program withdraws rights: it gets no answer until the copies that they allowed are over. */
+  conclude(): void {
+    if (!this.#copying) return;
+    for (const copier of this.#copiers) copier.conclude(this);
   }
 
   // RDMAP-5.2.2-04, RDMAP-5.5-04, RDMAP-5.5-05: only data that is in place may be reported.
@@ -210,7 +246,7 @@ export class CompletionGate implements LentTaker {
   #forgetPieces(): void {
     this.#pieces?.clear();
     // Completions held since earlier pieces, possibly many, already have a count of 0.
-    for (let index = this.#heldCount - 1; index >= 0; index -= 1) {
+    for (let index = this.#heldEnd - 1; index >= this.#heldFirst; index -= 1) {
       const held = this.#held[index] as HeldCompletion;
       if (held.pieces === 0) break;
       held.pieces = 0;
@@ -231,7 +267,9 @@ export class CompletionGate implements LentTaker {
    */
   report(cq: CQ): boolean {
     COMPLETION.qpn = this.#user.qpn;
-    if (this.#keeper === undefined && !this.waits) return this.#push(cq, COMPLETION);
+    if (this.#keeper === undefined && !this.waits && !this.#releasing) {
+      return this.#push(cq, COMPLETION);
+    }
     if (this.#keeper !== undefined) this.#keep(cq, true);
     else this.#hold(cq, true);
     return true;
@@ -266,7 +304,7 @@ export class CompletionGate implements LentTaker {
 
   #keep(cq: CQ, reported: boolean): void {
     if (this.#held === NONE_HELD) this.#held = [];
-    let held = this.#held[this.#heldCount];
+    let held = this.#held[this.#heldEnd];
     if (held === undefined) {
       held = { cq, completion: new CompletionRecord(), reported, pieces: 0, copies: 0 };
       this.#held.push(held);
@@ -278,6 +316,11 @@ export class CompletionGate implements LentTaker {
     held.completion.copy(COMPLETION);
     this.#heldCount += 1;
     this.#holdsData ||= promisesData(COMPLETION);
+  }
+
+  /** Index after the last waiting completion. */
+  get #heldEnd(): number {
+    return this.#heldFirst + this.#heldCount;
   }
 
   #push(cq: CQ, completion: CompletionRecord): boolean {
@@ -302,7 +345,7 @@ export class CompletionGate implements LentTaker {
 
   /** Throws `InvariantError` when a completion waits for nothing. */
   assertInvariants(): void {
-    const waits = this.waits || this.#keeper !== undefined;
+    const waits = this.waits || this.#keeper !== undefined || this.#releasing;
     assert(this.#heldCount === 0 || waits, 'held completions without a pending write');
     const pieces = this.#pieces?.count ?? 0;
     assert(pieces === 0 || this.#keeper !== undefined, 'pieces without a backing');
@@ -312,47 +355,59 @@ export class CompletionGate implements LentTaker {
     for (const backing of this.#writing) {
       if (backing.pendingWrites > 0) continue;
       this.#writing.delete(backing);
-      if (backing.writeLost === true) this.#writeLost = true;
+      if (backing.writeLost !== true) continue;
+      this.#writeLost = true;
+      // All that waits is affected.
+      this.#copyLost = 0;
     }
     return this.#writing.size > 0;
   }
 
   /** Writes the waiting completions unless a write is pending. Returns true if none is. */
   release(): boolean {
+    if (this.#releasing) return false;
     if (this.#keeper !== undefined || this.#stillWriting() || this.#reading) return false;
     const lost = this.#writeLost;
     this.#writeLost = false;
-    if (lost) this.#failHeld(undefined);
-    if (this.#copying) {
-      this.#releaseCopied();
-      if (lost) this.#user.handleLoss(undefined);
-      return false;
+    if (lost) {
+      this.#releaseUpTo(this.#copyLost - 1);
+      this.#failHeld(undefined);
     }
-    for (let index = 0; index < this.#heldCount; index += 1) {
-      const { cq, completion, reported } = this.#held[index] as HeldCompletion;
-      if (reported || completion.status !== CQEStatus.success) this.#push(cq, completion);
-    }
-    this.#holdNone();
-    if (this.#held.length > HELD_KEPT_MAX) this.#held.length = HELD_KEPT_MAX;
+    this.#releaseUpTo(this.#copiesDone);
+    if (this.#heldCount === 0) this.#holdNone();
     if (lost) this.#user.handleLoss(undefined);
-    return true;
+    return !this.#copying;
   }
 
-  /** Writes the completions that wait for no copy that is not done. */
-  #releaseCopied(): void {
-    let count = 0;
-    for (; count < this.#heldCount; count += 1) {
-      const { cq, completion, reported, copies } = this.#held[count] as HeldCompletion;
-      if (copies > this.#copiesDone) break;
+  /** Writes the completions that wait for at most this many copies. */
+  #releaseUpTo(copiesMax: number): void {
+    // A completion that finds its queue full fails the queue pair, which then reports others.
+    this.#releasing = true;
+    while (this.#heldCount > 0) {
+      const { cq, completion, reported, copies } = this.#held[this.#heldFirst] as HeldCompletion;
+      if (copies > copiesMax) break;
+      this.#heldFirst += 1;
+      this.#heldCount -= 1;
       if (reported || completion.status !== CQEStatus.success) this.#push(cq, completion);
     }
-    if (count === 0) return;
-    this.#held.push(...this.#held.splice(0, count));
-    this.#heldCount -= count;
+    this.#releasing = false;
+    this.#compact();
     this.#holdsData = false;
     for (let index = 0; index < this.#heldCount; index += 1) {
       this.#holdsData ||= promisesData((this.#held[index] as HeldCompletion).completion);
     }
+  }
+
+  /** Makes the entries of written completions reusable. */
+  #compact(): void {
+    if (this.#heldFirst === 0) return;
+    if (this.#heldCount > 0) {
+      const used = this.#held.splice(0, this.#heldFirst);
+      for (const held of used) this.#held.push(held);
+    }
+    this.#heldFirst = 0;
+    if (this.#held.length > HELD_KEPT_MAX)
+      this.#held.length = Math.max(HELD_KEPT_MAX, this.#heldCount);
   }
 
   /**
@@ -365,17 +420,17 @@ export class CompletionGate implements LentTaker {
     this.#pieces?.clear();
     this.#writing.clear();
     for (const copier of this.#copiers) copier.abandon(this);
+    this.#copiesDone += this.#copiesUnread;
+    this.#copiesUnread = 0;
     this.#copiesAbandoned = this.copiesOrdered;
     this.#lender = undefined;
     this.#writeLost = false;
     if (flush) {
-      for (let index = 0; index < this.#heldCount; index += 1) {
+      for (let index = this.#heldFirst; index < this.#heldEnd; index += 1) {
         const { completion: one, reported } = this.#held[index] as HeldCompletion;
-        if (one.status !== CQEStatus.success || !reported) continue;
-        one.status = CQEStatus.wrFlushErr;
-        one.lengthBytes = 0;
+        if (reported) flushInstead(one);
       }
-      this.release();
+      this.#releaseUpTo(Number.POSITIVE_INFINITY);
     }
     this.#holdNone();
   }
@@ -395,7 +450,7 @@ export class CompletionGate implements LentTaker {
     this.#user.found = MEMORY_GONE;
     this.#holdsData = false;
     const blames = lost === undefined || lost.kind === 'receive';
-    for (let index = 0; index < this.#heldCount; index += 1) {
+    for (let index = this.#heldFirst; index < this.#heldEnd; index += 1) {
       const { completion: one, pieces } = this.#held[index] as HeldCompletion;
       if (one.status !== CQEStatus.success) continue;
       if (lost !== undefined && pieces <= lost.index) {
@@ -409,6 +464,12 @@ export class CompletionGate implements LentTaker {
     }
     return blamed;
   }
+}
+
+function flushInstead(completion: CompletionRecord): void {
+  if (completion.status !== CQEStatus.success) return;
+  completion.status = CQEStatus.wrFlushErr;
+  completion.lengthBytes = 0;
 }
 
 /** True for work that writes to the program's memory. */

@@ -72,6 +72,8 @@ export class SendQueue implements Lender {
   lent = 0;
   /** Who copies lent payload. */
   #copier: Copier | undefined = undefined;
+  /** Lent payload could not be read, which the next call of `gatheringEnded` reports. */
+  #lendingFailed = false;
   /** Set once a work request fails: the status it completes with when the queue is flushed. */
   failedStatus: CQEStatus = CQEStatus.success;
   /** Set if local operations used up their budget and more are waiting. */
@@ -449,8 +451,24 @@ export class SendQueue implements Lender {
     return refusal;
   }
 
+  lendingFailed(): void {
+    // Otherwise its message was given up.
+    if (this.#messages.oldest === undefined) return;
+    this.#lendingFailed = true;
+    // Has the wire polled, and so `gatheringEnded` called.
+    this.#gate.awaitLent(this);
+  }
+
   /** See `DeferringUser`. A later flush reports the failed work request. */
   gatheringEnded(): AccessRefusal {
+    if (this.#lendingFailed) {
+      this.#lendingFailed = false;
+      const { oldest } = this.#messages;
+      if (oldest !== undefined) {
+        this.#blameMemory(oldest);
+        return AccessRefusal.memoryLost;
+      }
+    }
     this.#gathered ??= new GatheredPayload(this.#deferred);
     if (this.#gathered.finish()) return AccessRefusal.none;
     const { failed } = this.#gathered;
@@ -699,6 +717,7 @@ export class SendQueue implements Lender {
       this.#gate.awaitLent(this);
     }
     this.#ahead?.forget();
+    this.#lendingFailed = false;
     this.#outstanding = NO_REQUESTS;
     this.#ord = 0;
     this.#messages.clear();

@@ -10,6 +10,7 @@ import {
 import { DirectCopies } from '#daemon/clients/objects/direct-copies';
 import { IncomingCopies } from '#daemon/clients/objects/incoming-copies';
 import { ProcessBacking } from '#daemon/clients/objects/process-backing';
+import type { CopyEnd } from '#daemon/rnic/memory/memory-backing';
 import { addressOf } from '#native-bridge/libc/libc';
 import { ProcessMemory } from '#native-bridge/libc/process-vm';
 import { SharedMemory } from '#native-bridge/libc/shared-memory';
@@ -95,10 +96,16 @@ let wakes: number;
 let released: number;
 let turns: (() => void)[];
 let alarms: (() => void)[];
-let results: boolean[];
+let results: CopyEnd[];
 let ready: number;
-const lender = { lent: 0 };
-const taker = { copied: (placed: boolean) => void results.push(placed) };
+let unread: number;
+const lender = {
+  lent: 0,
+  lendingFailed: () => {
+    unread += 1;
+  },
+};
+const taker = { copied: (end: CopyEnd) => void results.push(end) };
 
 /** Registered memory of this process. */
 class Region {
@@ -108,7 +115,11 @@ class Region {
   constructor(fill = 0) {
     this.bytes.fill(fill);
     const start = Number(addressOf(this.bytes));
-    this.backing = new ProcessBacking(memory, start, this.bytes.length, { copies, incoming });
+    this.backing = new ProcessBacking(memory, start, this.bytes.length, {
+      copies,
+      incoming,
+      takesCopies: true,
+    });
     this.backing.onReady = () => {
       ready += 1;
     };
@@ -142,6 +153,7 @@ beforeEach(() => {
     0,
   ];
   lender.lent = 0;
+  unread = 0;
   memory = new ProcessMemory(process.pid);
   ring = new CopyRing();
   agent = new Agent(ring);
@@ -180,7 +192,7 @@ describe('copies by an agent', () => {
     const [source, target] = [new Region(5), new Region()];
     target.order(source);
     target.order(source, BYTES, 1000);
-    expect([wakes, target.backing.pendingWrites, lender.lent]).toEqual([1, 2, 2]);
+    expect([wakes, lender.lent]).toEqual([1, 2]);
     settle();
     expect(results).toEqual([]);
     expect(agent.words[AWAITED]).toBe(1);
@@ -191,12 +203,7 @@ describe('copies by an agent', () => {
     expect(agent.run()).toBe(1);
     copies.handleCopied();
     settle();
-    expect([results, ready, target.backing.pendingWrites, lender.lent]).toEqual([
-      [true, true],
-      2,
-      0,
-      0,
-    ]);
+    expect([results, ready, lender.lent]).toEqual([['placed', 'placed'], 2, 0]);
     expect(target.bytes.subarray(0, BYTES + 1000).every((byte) => byte === 5)).toBe(true);
     expect(target.bytes[BYTES + 1000]).toBe(0);
   });
@@ -226,7 +233,7 @@ describe('copies by an agent', () => {
     const before = wakes;
     copies.handleCopied();
     settle();
-    expect([results, wakes > before]).toEqual([[true, true, true], true]);
+    expect([results, wakes > before]).toEqual([['placed', 'placed', 'placed'], true]);
     expect(target.bytes.subarray(0, 3 * BYTES).every((byte) => byte === 3)).toBe(true);
     agent.pass();
     target.order(source, 3 * BYTES);
@@ -244,20 +251,27 @@ describe('copies by an agent', () => {
     agent.finish(EPERM);
     copies.handleCopied();
     expect([results, copies.usable, source.backing.lender]).toEqual([
-      [true, true],
+      ['placed', 'placed'],
       false,
       undefined,
     ]);
   });
 
-  it('are lost with their memory', () => {
+  it('are unread if their source is gone, for which the receiver is not blamed', () => {
     const [source, target] = [new Region(3), new Region()];
     target.order(source);
     source.backing.release();
     agent.begin();
     agent.finish(EFAULT);
     copies.handleCopied();
-    expect(results).toEqual([false]);
+    expect([results, unread, lender.lent]).toEqual([['unread'], 1, 0]);
+  });
+
+  it('are refused by memory of a process that has ended', () => {
+    const [source, target] = [new Region(3), new Region()];
+    memory.close();
+    const ends = { lender, taker };
+    expect(target.backing.copyFrom(0, source.backing, 0, 1, ends)).toBe(false);
   });
 
   it('never write where a region was, and its end waits for one that has begun', () => {
@@ -277,21 +291,56 @@ describe('copies by an agent', () => {
     agent.finish();
     expect(agent.begin()).toBe(false);
     copies.handleCopied();
-    expect([over, incoming.ending, results]).toEqual([1, false, [true, false]]);
+    expect([over, incoming.ending, results]).toEqual([1, false, ['placed', 'lost']]);
     expect(target.bytes[BYTES]).toBe(1);
   });
 
-  it('are dropped when their taker ends, and read at once when their lender does', () => {
+  it('are dropped when their taker ends', () => {
     const [source, target] = [new Region(3), new Region(1)];
     target.order(source);
     copies.abandon(taker);
     copies.handleCopied();
-    expect([results, target.bytes[0]]).toEqual([[false], 1]);
+    expect([results, target.bytes[0]]).toEqual([['lost'], 1]);
+  });
+
+  it('are made by the daemon, in order, when their lender ends, and the sender waits for that', () => {
+    const [source, target] = [new Region(3), new Region(1)];
+    target.order(source);
     target.order(source, BYTES);
+    agent.begin();
     copies.hasten(lender);
-    source.bytes.fill(9);
+    settle();
+    // The first has begun: the second must not overtake it.
+    expect([results, target.bytes[BYTES], incoming.ending]).toEqual([[], 1, true]);
+    agent.finish();
+    expect(agent.begin()).toBe(false);
     copies.handleCopied();
-    expect([results, target.bytes[BYTES], agent.begin()]).toEqual([[false, true], 3, false]);
+    expect([results, target.bytes[BYTES]]).toEqual([['placed', 'placed'], 3]);
+    expect(incoming.ending).toBe(false);
+  });
+
+  it('that a program allows no longer are made, and the program waits for them', () => {
+    const [source, target] = [new Region(3), new Region(1)];
+    target.order(source);
+    target.order(source, BYTES);
+    agent.begin();
+    copies.conclude(taker);
+    target.order(source, 2 * BYTES);
+    agent.finish();
+    copies.handleCopied();
+    expect(incoming.ending).toBe(true);
+    agent.begin();
+    agent.finish();
+    copies.handleCopied();
+    expect([incoming.ending, results]).toEqual([false, ['placed', 'placed']]);
+  });
+
+  it('leave nothing behind in the receivers when the sender ends', () => {
+    const [source, target] = [new Region(3), new Region(1)];
+    target.order(source);
+    copies.close();
+    settle();
+    expect([results, released, [...incoming.makers]]).toEqual([['placed'], 1, []]);
   });
 
   it('follow memory that its process moves', () => {
@@ -299,7 +348,7 @@ describe('copies by an agent', () => {
     target.order(source);
     target.backing.move(Number(addressOf(room.bytes)));
     copies.handleCopied();
-    expect([results, target.bytes[0], room.bytes[0]]).toEqual([[true], 1, 3]);
+    expect([results, target.bytes[0], room.bytes[0]]).toEqual([['placed'], 1, 3]);
   });
 
   it('are made by the daemon if the agent goes, except those that it has begun', () => {
@@ -313,7 +362,7 @@ describe('copies by an agent', () => {
     expect([results, copies.usable]).toEqual([[], false]);
     ended = true;
     for (const run of alarms.splice(0)) run();
-    expect([results, target.bytes[0], target.bytes[BYTES]]).toEqual([[true, true], 3, 3]);
+    expect([results, target.bytes[0], target.bytes[BYTES]]).toEqual([['placed', 'placed'], 3, 3]);
     copies.close();
     expect(released).toBe(1);
   });
@@ -323,7 +372,7 @@ describe('copies by an agent', () => {
     target.order(source);
     copies.dropAllInto(incoming);
     settle();
-    expect([results, target.bytes[0], agent.begin()]).toEqual([[false], 1, false]);
+    expect([results, target.bytes[0], agent.begin()]).toEqual([['lost'], 1, false]);
   });
 
   it('of a program that writes anything into the ring harm no other memory', () => {

@@ -35,6 +35,7 @@ function waitingGate() {
     handleReported: () => undefined,
     handleFullQueue: () => undefined,
     found: undefined,
+    receiving: true,
     handleFailed: () => undefined,
   };
   const gate = new CompletionGate(user, new NicCounters(), new LentPayload());
