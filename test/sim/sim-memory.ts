@@ -268,6 +268,11 @@ interface Kept {
 /** The kernel's part of `ProcessBacking`. */
 class SimProcess {
   gone = false;
+
+  get open(): boolean {
+    return !this.gone;
+  }
+
   pid = 0;
   lastError = '';
   readonly #find: Find;

@@ -12,8 +12,8 @@ const REQUESTER = 'daemon/roce/transport/requester.js';
 const RESPONDER = 'daemon/roce/transport/responder.js';
 const CM_MESSAGES = 'daemon/roce/cm/message-handlers.js';
 
-/** A bug that takes one edit. */
-type EditCanary = Omit<Canary, 'edits'> & Edit;
+/** A bug that takes one edit, or a few. */
+type EditCanary = Omit<Canary, 'edits'> & Edit & { readonly more?: readonly Edit[] };
 
 const CANARIES: readonly EditCanary[] = [
   {
@@ -95,7 +95,7 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
   {
     bug: 'an agent copies into memory that is no longer registered',
     rule: 'late',
-    seed: 47,
+    seed: 272,
     file: 'daemon/clients/objects/process-backing.js',
     find: 'maker.dropInto(this);',
     replace: ';',
@@ -106,7 +106,30 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
     seed: 1278,
     file: 'daemon/clients/objects/direct-copies.js',
     find: 'copy.target.incoming.beginEnding();',
-    replace: 'copy.ending = false;',
+    replace: 'copy.receiverWaits = false;',
+  },
+  {
+    bug: 'a packet overtakes payload that an agent has not copied yet',
+    rule: 'order',
+    seed: 9,
+    file: REQUESTER,
+    find: 'if (!lends && this.#user.lending)',
+    replace: 'if (!this.#open)',
+  },
+  {
+    bug: 'a packet of the same turn overtakes lent payload',
+    rule: 'order',
+    seed: 1,
+    file: 'daemon/rnic/memory/lent-payload.js',
+    find: 'lender.lent += 1;\n        return true;',
+    replace: 'return true;',
+    more: [
+      {
+        file: 'daemon/rnic/memory/lent-payload.js',
+        find: 'lender.lent -= 1;',
+        replace: ';',
+      },
+    ],
   },
   {
     bug: 'what is not in its memory yet is acknowledged',
@@ -161,7 +184,7 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
     rule: 'arrived',
     seed: 12,
     file: 'daemon/rnic/queues/completion-gate.js',
-    find: 'if (backing.writeLost === true)\n                this.#writeLost = true;',
+    find: 'this.#writeLost = true;\n            // All that waits is affected.',
     replace: '',
   },
 ];
@@ -260,7 +283,8 @@ for (const [what, run, canaries, most] of SUITES) {
   describe(`canaries of ${what}`, () => {
     for (const canary of canaries) {
       it(`finds the bug: ${canary.bug}`, async () => {
-        await mutant.expectFound({ ...canary, edits: [canary] }, run, most);
+        const edits = [canary, ...(canary.more ?? [])];
+        await mutant.expectFound({ ...canary, edits }, run, most);
       });
     }
   });

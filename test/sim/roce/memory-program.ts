@@ -22,6 +22,8 @@ import { must } from './rules.ts';
 
 /** Minimum length of each piece of memory: the longest message. */
 export const PIECE_BYTES = 6144;
+/** Most messages are longer. */
+const LENT_BYTES_MIN = 512;
 const PIECES = 12;
 const SHARED_RECEIVES = 32;
 /** Filler for memory that a program has finished with: it reveals a late write or a late read. */
@@ -171,7 +173,7 @@ export class MemoryProgram {
 
   #copyDirectly(host: RnicHost, processes: SimProcesses, time: VirtualTime, prng: Prng): void {
     const { rocePort } = this.device;
-    if (rocePort !== undefined) rocePort.lentPayload.bytesMin = 1;
+    if (rocePort !== undefined) rocePort.lentPayload.bytesMin = LENT_BYTES_MIN;
     const loop: CopyLoop = {
       soon: (run) => time.soon(run),
       after: (delay, run) => time.after(delay, run),

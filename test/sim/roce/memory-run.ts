@@ -181,14 +181,19 @@ class Run {
     const end = prng.choose(this.#ends);
     if (this.#breaks && prng.oneIn(this.#direct ? 20 : 60)) this.#break(end);
     else if (prng.oneIn(3)) end.postReceives(prng.between(1, 4));
-    else for (let count = prng.between(1, 4); count > 0; count -= 1) end.post();
+    else {
+      end.ringsLate = this.#direct;
+      for (let count = prng.between(1, 4); count > 0; count -= 1) end.post();
+      if (end.ringsLate) end.ring();
+    }
     if (prng.oneIn(2)) prng.choose(this.#ends).poll();
   }
 
   #break(end: MemoryEnd): void {
     const { program } = end;
     const prng = this.#prng;
-    const region = prng.choose(program.regions);
+    // Mostly one that others copy into.
+    const region = this.#direct && prng.oneIn(2) ? end.targets : prng.choose(program.regions);
     const what = prng.choose(this.#direct ? DIRECT_BREAKS : BREAKS);
     this.#note(`${what} at device ${program.index}`);
     if (what === 'die') {
@@ -222,6 +227,7 @@ class Run {
     this.#steps += 1;
     // Memory used up in a turn is dropped after that turn.
     await undefined;
+    if (this.#direct) for (const end of this.#ends) end.checkOrder();
     if (this.#steps % DEEP_CHECK_EVERY === 0 && this.#clock.turns === 0) this.#check();
   }
 
