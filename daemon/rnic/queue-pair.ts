@@ -508,6 +508,10 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return this.#sendQueue.lent > 0;
   }
 
+  awaitCopies(): void {
+    this.#host.waiting.add(this);
+  }
+
   get copiesOrdered(): number {
     return this.#gate.copiesOrdered;
   }
@@ -590,8 +594,10 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   /** Writes buffered segments and releases waiting completions. Returns false, with the QP failed, on a loss. */
   #settleMemory(): boolean {
-    if (!this.#gate.keeps) return true;
-    if (!this.#gate.settle()) return false;
+    const gate = this.#gate;
+    if (!gate.keeps && !gate.settledEarly) return true;
+    gate.settledEarly = false;
+    if (!gate.settle()) return false;
     this.#sendQueue.retire();
     this.#lifecycle.checkDrained();
     return true;

@@ -173,6 +173,8 @@ export class ModelUser implements DeferringUser {
     return region.bytes;
   }
 
+  awaitCopies(): void {}
+
   mayLend(): boolean {
     return false;
   }

@@ -79,6 +79,8 @@ export class CompletionGate implements LentTaker {
   #writeLost = false;
   /** Kind of the data placed from now on. */
   kind: PieceKind = 'write';
+  /** Segments were written before the input ended: finished work may wait for a call of `retire`. */
+  settledEarly = false;
   /** The backing that buffers segments of this QP, if any. */
   #keeper: MemoryBacking | undefined = undefined;
   #pieces: KeptPieces | undefined = undefined;
@@ -177,6 +179,7 @@ export class CompletionGate implements LentTaker {
 
   /** Orders copies of lent payload, after writing buffered segments. */
   #borrow(backing: MemoryBacking, offset: number, start: number, length: number): boolean {
+    this.settledEarly ||= this.#keeper !== undefined;
     if (!this.settle() || !this.#lent.copyTo(backing, offset, start, length, this)) return false;
     this.#user.awaitWrites();
     return true;

@@ -236,7 +236,7 @@ export class Requester {
     const message = this.#messages.at(this.#cursor);
     if (isSegmented(message.kind))
       return this.#sendSegment(message, target, start, now, wholeBytes, lends);
-    if (this.#user.lending) return 0;
+    if (this.#awaitsCopies()) return 0;
     return message.kind === OutboundKind.readRequest
       ? this.#sendRead(message, target, start, now)
       : this.#sendAtomic(message, target, start, now);
@@ -289,7 +289,7 @@ export class Requester {
     const offset = index * this.#mtu;
     const lends = mayLend && this.#lends(message, offset, wholeBytes);
     // Nothing may reach the receiver's memory before payload that is still being copied there.
-    if (!lends && this.#user.lending) return 0;
+    if (!lends && this.#awaitsCopies()) return 0;
     const room = (lends ? this.#lentLimit : this.#limit) - this.#ahead;
     if (room <= 0) return 0;
     const span = spanOf(
@@ -327,6 +327,13 @@ export class Requester {
     if (this.#ahead === 0) return false;
     const size = Math.min(message.lengthBytes - offset, wholeBytes);
     return size > 0 && this.#user.mayLend(message.slot, offset, size);
+  }
+
+  /** True if the next packet must wait for lent payload; then the wire is pumped once that is copied. */
+  #awaitsCopies(): boolean {
+    if (!this.#user.lending) return false;
+    this.#user.awaitCopies();
+    return true;
   }
 
   // Parts begin at fixed places: a repeated part must not extend past the part that was requested first.

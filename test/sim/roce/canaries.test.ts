@@ -113,7 +113,7 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
     rule: 'order',
     seed: 9,
     file: REQUESTER,
-    find: 'if (!lends && this.#user.lending)',
+    find: 'if (!lends && this.#awaitsCopies())',
     replace: 'if (!this.#open)',
   },
   {

@@ -301,7 +301,7 @@ export class MemoryEnd {
     }
     const length = this.#prng.length(MESSAGE_BYTES_MAX);
     const data = this.#data(length);
-    remote.bytes(length).set(data);
+    if (!remote.region.closed) remote.bytes(length).set(data);
     const at = { raddr: BigInt(remote.address), rkey: remote.region.mr.rkey };
     const opcode = SQOpcode.read;
     this.#post(

@@ -214,8 +214,8 @@ class Run {
     else {
       region.close();
       this.#host.drain();
-      // The final checks still read the words.
-      if (this.#ends.some(({ words }) => words === region)) return;
+      // Agents that the daemon asks refuse later writes, which is not simulated. The final checks still read the words.
+      if (!this.#direct || this.#ends.some(({ words }) => words === region)) return;
       const { incoming } = program.memory;
       if (incoming.ending) incoming.whenOver(() => region.reuse());
       else region.reuse();
