@@ -17,6 +17,8 @@ import type { CopyMaker, IncomingCopies } from './incoming-copies.ts';
 const EMPTY_LOOKS_MAX = 16;
 /** Interval of checks that need no message: an agent may end, or be wrong. */
 const CHECK_INTERVAL_MICROS: Micros = 10_000;
+/** Checks without a result after which the daemon looks whether memory answers: a second. */
+const EMPTY_CHECKS_MAX = 100;
 /** Errors that the next copy would meet as well: the kernel forbids or lacks these copies. */
 const FORBIDDEN: ReadonlySet<number> = new Set([1 /* EPERM */, 38 /* ENOSYS */]);
 
@@ -43,6 +45,8 @@ interface CopiedMemory {
   addressOf(offset: number): number;
   read(offset: number, length: number, target: Uint8Array, start: number): boolean;
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean;
+  /** Reads a byte of each page; a process whose memory does not answer is ended, as in any access. */
+  touch(offset: number, length: number): void;
   /** `maker` will copy something into this memory. */
   copyOrdered(maker: CopyMaker): void;
   /** One such copy is over. */
@@ -132,6 +136,7 @@ export class DirectCopies implements Copier, CopyMaker {
   #watching = false;
   #checking = false;
   #emptyLooks = 0;
+  #emptyChecks = 0;
   #advancing = false;
   /** Whom to call after copies are over. */
   readonly #ready = new Set<() => void>();
@@ -243,7 +248,10 @@ export class DirectCopies implements Copier, CopyMaker {
       if (copy.target.onReady !== undefined) ready.add(copy.target.onReady);
       if (copy.source.onReady !== undefined) ready.add(copy.source.onReady);
     }
-    if (done > 0) this.#copies.splice(0, done);
+    if (done > 0) {
+      this.#copies.splice(0, done);
+      this.#emptyChecks = 0;
+    }
     this.#next = Math.max(0, this.#next - done);
     this.#advancing = false;
     this.#post();
@@ -383,8 +391,19 @@ export class DirectCopies implements Copier, CopyMaker {
     if (this.#watching || this.#copies.length === 0) return;
     this.#bury();
     this.collect();
+    this.#emptyChecks += 1;
+    if (this.#emptyChecks === EMPTY_CHECKS_MAX) this.#touch();
     if (this.#copies.length > 0) this.#checkLater();
   };
+
+  /** Finds out whose memory the agent waits for, if it does: one process must not hold up all that another sends. */
+  #touch(): void {
+    this.#emptyChecks = 0;
+    const copy = this.#slots[0];
+    if (copy?.stage !== 'posted') return;
+    copy.source.touch(copy.sourceOffset, copy.length);
+    copy.target.touch(copy.targetOffset, copy.length);
+  }
 }
 
 function awaitByReceiver(copy: Copy): void {

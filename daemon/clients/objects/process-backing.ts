@@ -18,6 +18,8 @@ interface CopyingProgram {
   readonly takesCopies: boolean;
 }
 
+const scratchByte = new Uint8Array(1);
+
 function nobody(): CopyingProgram {
   return { copies: undefined, incoming: new IncomingCopies(), takesCopies: false };
 }
@@ -85,6 +87,12 @@ export class ProcessBacking implements MemoryBacking {
     if (copies === undefined || !this.#covers(offset, length)) return false;
     copies.add({ source, sourceOffset, target: this, targetOffset: offset, length, taker, lender });
     return true;
+  }
+
+  touch(offset: number, length: number): void {
+    const last = offset + length - 1;
+    for (let at = offset; at < last; at += PAGE_BYTES) this.read(at, 1, scratchByte, 0);
+    this.read(last, 1, scratchByte, 0);
   }
 
   /** `maker` will copy something into this memory. */

@@ -1,29 +1,44 @@
 /*
- * Long messages between two processes: direct-copies DEVICE (RoCE) HOW. With "order" the child sends Writes,
- * each followed by a short one that the parent polls for, and Sends; the parent checks every byte. With
- * "stop-dereg", "kill-dereg" and "stop-destroy" the child is stopped or killed while it writes; the parent ends
- * the region or the queue pair, reuses the memory, and checks that nothing is written there once the child continues.
+ * Long messages between two processes: direct-copies DEVICE (RoCE) HOW. With
+ * - "order" the child sends Writes, each followed by a short one that the parent polls for, and Sends; the parent
+ *   checks every byte;
+ * - "stop-dereg", "kill-dereg", "stop-destroy" and "stop-rights" the child is stopped or killed while it writes; the
+ *   parent ends the region, the queue pair or its rights, reuses the memory, and checks that nothing is written there
+ *   once the child continues;
+ * - "kill-send" the child is killed while it sends: the parent's queue pair does not fail;
+ * - "atomics" the child's other queue pair does atomics on the region that it writes to without a pause;
+ * - "stall-source" and "stall-target" the child's memory does not answer when it is copied.
  */
 #define _GNU_SOURCE
+#include <fcntl.h>
+#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #include "program.h"
 
 #define BYTES (1u << 20)
-#define ACCESS (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+#define ACCESS \
+  (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
+#define LONG 65536
 #define GID_INDEX 1
 #define MESSAGES 300
 #define ROUNDS 25
 #define DEPTH 8
 #define CANARY 0xee
+#define RECEIVES 64
+#define ATOMICS 300
+/* Identifies an atomic. */
+#define ATOMIC 1
 
 struct end {
-  uint32_t qpn;
+  uint32_t qpn, other;
   uint32_t rkey;
   uint64_t address;
 };
@@ -31,7 +46,7 @@ struct end {
 static struct ibv_context *context;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
-static struct ibv_qp *qp;
+static struct ibv_qp *qp, *other;
 /* Two halves of `BYTES`, then a page for short messages. */
 static uint8_t *memory;
 static struct ibv_mr *region;
@@ -42,20 +57,30 @@ static atomic_int *checked;
 static const uint32_t sizes[] = {32767, 32768, 32769, 40000, 65535, 65536, 65537, 98304, 131073, BYTES};
 #define SIZES (sizeof sizes / sizeof *sizes)
 
-static void set_up(const char *device, int wire) {
+static void set_up(const char *device, int wire, bool receives) {
+  /* The first connection of the process to the daemon does not stay. */
+  struct ibv_context *first = open_device(device);
   context = open_device(device);
+  CHECK(ibv_close_device(first) == 0);
   pd = MADE(ibv_alloc_pd(context));
-  cq = MADE(ibv_create_cq(context, 64, NULL, NULL, 0));
+  cq = MADE(ibv_create_cq(context, 256, NULL, NULL, 0));
   memory = mmap(NULL, 2 * BYTES + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   CHECK(memory != MAP_FAILED);
   memset(memory, 0, 2 * BYTES + 4096);
   region = MADE(ibv_reg_mr(pd, memory, 2 * BYTES + 4096, ACCESS));
-  qp = create_qp(pd, plain_init(cq, 32));
-  struct end own = {.qpn = qp->qp_num, .rkey = region->rkey, .address = (uintptr_t)memory};
+  qp = create_qp(pd, plain_init(cq, RECEIVES));
+  other = create_qp(pd, plain_init(cq, 32));
+  struct end own = {.qpn = qp->qp_num,
+                    .other = other->qp_num,
+                    .rkey = region->rkey,
+                    .address = (uintptr_t)memory};
   CHECK(write(wire, &own, sizeof own) == sizeof own);
   CHECK(read(wire, &peer, sizeof peer) == sizeof peer);
   connect_qp(qp, peer.qpn, GID_INDEX, ACCESS);
+  connect_qp(other, peer.other, GID_INDEX, ACCESS);
   char ready = 0;
+  for (int at = 0; receives && at < RECEIVES; at++)
+    post_recv(qp, at, piece(region, memory + at % 16 * LONG, LONG));
   CHECK(write(wire, &ready, 1) == 1 && read(wire, &ready, 1) == 1);
 }
 
@@ -93,6 +118,25 @@ static void post(enum ibv_wr_opcode opcode, uint32_t offset, uint32_t length, bo
   CHECK(ibv_post_send(qp, &wr, &bad) == 0);
 }
 
+/* A short Write, a long one and a short one, posted at once: all of one burst. */
+static void post_chain(uint32_t offset, uint32_t length) {
+  const uint32_t starts[] = {offset, offset + 64, 2 * BYTES};
+  const uint32_t lengths[] = {64, length - 64, sizeof(uint32_t)};
+  struct ibv_sge sges[3];
+  struct ibv_send_wr requests[3], *bad;
+  for (int at = 0; at < 3; at++) {
+    sges[at] = piece(region, memory + starts[at], lengths[at]);
+    requests[at] = (struct ibv_send_wr){
+        .next = at < 2 ? &requests[at + 1] : NULL,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = at == 2 ? IBV_SEND_SIGNALED : 0,
+        .sg_list = &sges[at],
+        .num_sge = 1,
+        .wr.rdma = {.remote_addr = peer.address + starts[at], .rkey = peer.rkey}};
+  }
+  CHECK(ibv_post_send(qp, requests, &bad) == 0);
+}
+
 /* The number of the newest message, after its data. */
 static volatile uint32_t *flag(void) { return (volatile uint32_t *)(memory + 2 * BYTES); }
 
@@ -103,6 +147,11 @@ static void send_in_order(void) {
     while (atomic_load(checked) + 1 < (int)number) sched_yield();
     fill(memory + half, length, number);
     *flag() = number;
+    if (number % 3 == 1) {
+      post_chain(half, length);
+      good_completion(cq);
+      continue;
+    }
     /* In two messages, now and then. */
     uint32_t first = number % 3 == 0 ? length / 2 : length;
     post(IBV_WR_RDMA_WRITE, half, first, false);
@@ -139,12 +188,105 @@ static void receive_in_order(void) {
 static _Noreturn void write_for_ever(void) {
   int posted = 0;
   for (uint32_t number = 0;; number++) {
-    post(IBV_WR_RDMA_WRITE, number % 16 * 65536, 65536, true);
+    post(IBV_WR_RDMA_WRITE, number % 16 * LONG, LONG, true);
     if (++posted < DEPTH) continue;
     struct ibv_wc wc = next_completion(cq);
     posted--;
     if (wc.status != IBV_WC_SUCCESS) for (;;) pause();
   }
+}
+
+static _Noreturn void send_for_ever(void) {
+  for (uint32_t number = 0;; number++) {
+    post(IBV_WR_SEND, number % 16 * LONG, LONG, true);
+    if (number >= DEPTH) good_completion(cq);
+  }
+}
+
+static void post_atomic(void) {
+  struct ibv_sge sge = piece(region, memory + 2 * BYTES + 128, 8);
+  struct ibv_send_wr wr = {.wr_id = ATOMIC,
+                           .opcode = IBV_WR_ATOMIC_FETCH_AND_ADD,
+                           .send_flags = IBV_SEND_SIGNALED,
+                           .sg_list = &sge,
+                           .num_sge = 1,
+                           .wr.atomic = {.remote_addr = peer.address + 2 * BYTES + 64,
+                                         .rkey = peer.rkey,
+                                         .compare_add = 1}},
+                     *bad;
+  CHECK(ibv_post_send(other, &wr, &bad) == 0);
+}
+
+static void add_beside_writes(void) {
+  for (int number = 0; number < DEPTH; number++) post(IBV_WR_RDMA_WRITE, number * LONG, LONG, true);
+  post_atomic();
+  for (int added = 0, number = 0; added < ATOMICS; number++) {
+    if (good_completion(cq).wr_id != ATOMIC) {
+      post(IBV_WR_RDMA_WRITE, number % 16 * LONG, LONG, true);
+      continue;
+    }
+    CHECK(*(uint64_t *)(memory + 2 * BYTES + 128) == (uint64_t)added);
+    if (++added < ATOMICS) post_atomic();
+  }
+}
+
+/* Accesses to this part of the memory wait for ever. */
+static void stall(uint8_t *part) {
+  struct uffdio_api api = {.api = UFFD_API};
+  struct uffdio_register range = {.range = {.start = (uintptr_t)part, .len = LONG},
+                                  .mode = UFFDIO_REGISTER_MODE_MISSING};
+  int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
+  CHECK(fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0);
+  CHECK(madvise(part, LONG, MADV_DONTNEED) == 0);
+  CHECK(ioctl(fd, UFFDIO_REGISTER, &range) == 0);
+}
+
+/* The first Write of the chain is copied, the second waits. */
+static void post_to_stalled(void) {
+  while (!is_served()) usleep(1000);
+  usleep(20 * 1000);
+  post_chain(LONG - 64, LONG + 64);
+}
+
+/* The child's memory does not answer while it is copied by an agent. The daemon ends the child alone. */
+static void outlive(pid_t child, int wire, bool sends) {
+  int status;
+  char ready;
+  CHECK(read(wire, &ready, 1) == 1);
+  if (sends) post_to_stalled();
+  else while (*(volatile uint8_t *)(memory + LONG - 64) == 0) sched_yield();
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+  if (!sends) CHECK(*flag() == 0);
+  struct ibv_qp_attr attr;
+  struct ibv_qp_init_attr init;
+  CHECK(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) == 0);
+  if (!sends) CHECK(attr.qp_state == IBV_QPS_RTS);
+  CHECK(ibv_dereg_mr(region) == 0 && ibv_destroy_qp(qp) == 0);
+  puts("only the other program ends");
+}
+
+/* All receives complete, and none in an error of its own. */
+static void lose_sender(pid_t child, uint32_t *seed) {
+  struct ibv_wc wc = good_completion(cq);
+  int64_t end = now_ns() + next_random(seed) % 400 * 1000;
+  while (now_ns() < end) continue;
+  CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+  int completed = 1;
+  for (int64_t late = now_ns() + SECOND_NS / 50; now_ns() < late;) {
+    if (ibv_poll_cq(cq, 1, &wc) == 0) continue;
+    CHECK(wc.status == IBV_WC_SUCCESS);
+    completed++;
+  }
+  struct ibv_qp_attr attr;
+  struct ibv_qp_init_attr init;
+  CHECK(ibv_query_qp(qp, &attr, IBV_QP_STATE, &init) == 0 && attr.qp_state == IBV_QPS_RTS);
+  to_state(qp, IBV_QPS_ERR);
+  for (; completed < RECEIVES; completed++) {
+    wc = next_completion(cq);
+    CHECK(wc.status == IBV_WC_SUCCESS || wc.status == IBV_WC_WR_FLUSH_ERR);
+  }
+  CHECK(ibv_destroy_qp(qp) == 0 && ibv_dereg_mr(region) == 0);
 }
 
 static void *continue_later(void *child) {
@@ -158,6 +300,7 @@ static bool interrupt(pid_t child, const char *how, uint32_t *seed) {
   pthread_t thread;
   bool kills = strncmp(how, "kill", 4) == 0;
   bool destroys = strcmp(how, "stop-destroy") == 0;
+  bool forbids = strcmp(how, "stop-rights") == 0;
   while (*(volatile uint8_t *)memory == 0) sched_yield();
   usleep(next_random(seed) % 3000);
   CHECK(kill(child, kills ? SIGKILL : SIGSTOP) == 0);
@@ -166,14 +309,17 @@ static bool interrupt(pid_t child, const char *how, uint32_t *seed) {
     CHECK(pthread_create(&thread, NULL, continue_later, &child) == 0);
   }
   int64_t start = now_ns();
-  CHECK((destroys ? ibv_destroy_qp(qp) : ibv_dereg_mr(region)) == 0);
+  struct ibv_qp_attr none = {.qp_access_flags = 0};
+  if (destroys) CHECK(ibv_destroy_qp(qp) == 0);
+  else if (forbids) CHECK(ibv_modify_qp(qp, &none, IBV_QP_ACCESS_FLAGS) == 0);
+  else CHECK(ibv_dereg_mr(region) == 0);
   bool waited = now_ns() - start > SECOND_NS / 25;
   memset(memory, CANARY, BYTES);
   if (!kills) CHECK(pthread_join(thread, NULL) == 0);
   usleep(20 * 1000);
   for (uint32_t at = 0; at < BYTES; at++) CHECK(memory[at] == CANARY);
-  if (destroys) CHECK(ibv_dereg_mr(region) == 0);
-  else CHECK(ibv_destroy_qp(qp) == 0);
+  if (!destroys) CHECK(ibv_destroy_qp(qp) == 0);
+  if (destroys || forbids) CHECK(ibv_dereg_mr(region) == 0);
   return waited;
 }
 
@@ -181,22 +327,34 @@ int main(int count, char **words) {
   CHECK(count == 3);
   const char *how = words[2];
   bool order = strcmp(how, "order") == 0;
+  bool atomics = strcmp(how, "atomics") == 0;
+  bool stalls = strncmp(how, "stall", 5) == 0;
+  bool once = order || atomics || stalls;
+  bool sends = strcmp(how, "kill-send") == 0;
   uint32_t seed = (uint32_t)getpid();
   int waited = 0;
   title = how;
   checked = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CHECK(checked != MAP_FAILED);
-  for (int round = 0; round < (order ? 1 : ROUNDS); round++) {
+  for (int round = 0; round < (once ? 1 : ROUNDS); round++) {
     int wires[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, wires) == 0);
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
-    set_up(words[1], wires[child == 0]);
+    set_up(words[1], wires[child == 0], sends && child > 0);
     if (child == 0) {
       memset(memory, 1, BYTES);
-      if (!order) write_for_ever();
-      send_in_order();
+      if (stalls) {
+        stall(memory + LONG);
+        CHECK(write(wires[1], how, 1) == 1);
+        if (strcmp(how, "stall-source") == 0) post_to_stalled();
+        for (;;) pause();
+      }
+      if (sends) send_for_ever();
+      if (!once) write_for_ever();
+      if (order) send_in_order();
+      if (atomics) add_beside_writes();
       if (is_served()) puts("an agent copies");
       fflush(stdout);
       _exit(0);
@@ -208,15 +366,23 @@ int main(int count, char **words) {
       CHECK(waitpid(child, &status, 0) == child && status == 0);
       return 0;
     }
-    waited += interrupt(child, how, &seed);
+    if (atomics || stalls) {
+      int status;
+      if (stalls) outlive(child, wires[0], strcmp(how, "stall-target") == 0);
+      else CHECK(waitpid(child, &status, 0) == child && status == 0);
+      return 0;
+    }
+    if (sends) lose_sender(child, &seed);
+    else waited += interrupt(child, how, &seed);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
+    CHECK(ibv_destroy_qp(other) == 0);
     CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
     munmap(memory, 2 * BYTES + 4096);
     close(wires[0]);
     close(wires[1]);
   }
-  printf("nothing is written later\n");
+  puts(sends ? "the receiver does not fail" : "nothing is written later");
   fprintf(stderr, "%d of %d had to wait\n", waited, ROUNDS);
   return 0;
 }
