@@ -31,7 +31,7 @@ import { stalledPrograms } from './stalled-programs.ts';
 /** Shared allocations that a client has not mapped yet; each holds a descriptor. */
 const UNMAPPED_MAX = 256;
 
-/** What a ring of orders costs. */
+/** The charges for a ring of orders. */
 const COPY_CHARGES: readonly LimitName[] = ['mappings', 'descriptors'];
 
 /** Tiers that the daemon may use, best first. */

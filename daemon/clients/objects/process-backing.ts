@@ -20,7 +20,7 @@ interface CopyingProgram {
 
 const scratchByte = new Uint8Array(1);
 
-function nobody(): CopyingProgram {
+function copyless(): CopyingProgram {
   return { copies: undefined, incoming: new IncomingCopies(), takesCopies: false };
 }
 
@@ -42,7 +42,7 @@ export class ProcessBacking implements MemoryBacking {
     process: ProcessMemory,
     address: number,
     lengthBytes: number,
-    owner: CopyingProgram = nobody(),
+    owner: CopyingProgram = copyless(),
   ) {
     this.#owner = owner;
     this.#process = process;

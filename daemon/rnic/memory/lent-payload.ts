@@ -86,7 +86,7 @@ export class LentPayload implements PayloadReader {
     let onReady: (() => void) | undefined;
     for (const { lender, backing } of this.#pieces) {
       lender.lent -= 1;
-      // Nothing was copied: nobody else says that the payload is no longer read.
+      // Otherwise a copy reports it.
       if (lender.lent === 0) onReady = backing.onReady;
     }
     this.#pieces.length = 0;
