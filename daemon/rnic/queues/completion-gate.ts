@@ -394,6 +394,7 @@ export class CompletionGate implements LentTaker {
       if (reported || completion.status !== CQEStatus.success) this.#push(cq, completion);
     }
     this.#releasing = false;
+    if (this.#heldFirst === 0) return;
     this.#compact();
     this.#holdsData = false;
     for (let index = 0; index < this.#heldCount; index += 1) {
@@ -403,7 +404,6 @@ export class CompletionGate implements LentTaker {
 
   /** Makes the entries of written completions reusable. */
   #compact(): void {
-    if (this.#heldFirst === 0) return;
     if (this.#heldCount > 0) {
       const used = this.#held.splice(0, this.#heldFirst);
       for (const held of used) this.#held.push(held);

@@ -13,6 +13,61 @@ const LATER = 500;
 /** Runs, of which the cheapest counts: one without a garbage collection. */
 const RUNS = 3;
 
+/** A gate whose completion queue has room for `room`; each completion that finds it full reports two flushed ones. */
+function copyingGate(room: number) {
+  const written: [wrId: number, status: CQEStatus][] = [];
+  const writer = {
+    count: room,
+    bytes: new Uint8Array(),
+    write: ({ wrIdLo, status }: CompletionRecord) => {
+      if (written.length >= room) return false;
+      written.push([wrIdLo, status]);
+      return true;
+    },
+    armed: () => Notify.none,
+    disarm: () => undefined,
+    untaken: () => ({ count: 0, successes: 0 }),
+  };
+  const cq = new CQ({ writer, tag: undefined }, { push: () => undefined }, () => undefined);
+  let full = 0;
+  let losses = 0;
+  const user = {
+    qpn: 1,
+    awaitWrites: () => undefined,
+    handleLoss: () => {
+      losses += 1;
+    },
+    handleReported: () => undefined,
+    handleFullQueue: () => {
+      full += 1;
+      if (full > 1) return;
+      receive(100, CQEStatus.wrFlushErr);
+      receive(101, CQEStatus.wrFlushErr);
+    },
+    found: undefined,
+    receiving: true,
+    handleFailed: () => undefined,
+  };
+  const copier = { hasten: () => undefined, abandon: () => undefined, conclude: () => undefined };
+  const gate = new CompletionGate(user, new NicCounters(), new LentPayload());
+  const receive = (wrId: number, status: CQEStatus = CQEStatus.success): void => {
+    gate.completion.opcode = SQOpcode.receive;
+    gate.completion.status = status;
+    gate.completion.wrIdLo = wrId;
+    gate.completion.lengthBytes = 4;
+    gate.report(cq);
+  };
+  /** Receives that wait for one copy each. */
+  const copies = (count: number): void => {
+    times(count, (wrId) => {
+      gate.copyOrdered(copier);
+      receive(wrId);
+    });
+  };
+  const counts = () => ({ lost: cq.lost, losses, full });
+  return { gate, user, written, copies, counts };
+}
+
 /** A gate before memory that has a write pending, and what its completion queue gets. */
 function waitingGate() {
   const written: [wrId: number, status: CQEStatus][] = [];
@@ -140,5 +195,60 @@ describe('unsignalled work whose memory is lost', () => {
       [2, CQEStatus.locProtErr],
     ];
     expect(written).toEqual([...failed, [1, CQEStatus.success], ...failed]);
+  });
+});
+
+describe('completions that wait for copies', () => {
+  const { success, wrFlushErr, locProtErr } = CQEStatus;
+
+  it('are written once the copies before them are over', () => {
+    const { gate, written, copies } = copyingGate(8);
+    copies(3);
+    gate.copied('placed');
+    expect([gate.release(), written]).toEqual([false, [[0, success]]]);
+    gate.copied('placed');
+    gate.copied('placed');
+    expect([gate.release(), written.length, gate.heldCount]).toEqual([true, 3, 0]);
+  });
+
+  it('are written or lost once each if their queue is full, which flushes more', () => {
+    const { gate, written, copies, counts } = copyingGate(2);
+    copies(4);
+    times(3, () => gate.copied('placed'));
+    gate.release();
+    expect(written.map(([wrId]) => wrId)).toEqual([0, 1]);
+    // The flushed ones wait for the last copy, and so does the last receive.
+    expect([counts().lost, gate.heldCount]).toEqual([1, 3]);
+    gate.copied('placed');
+    expect(gate.release()).toBe(true);
+    expect([counts().lost, counts().losses, gate.heldCount]).toEqual([4, 0, 0]);
+  });
+
+  it('succeed before a lost copy, and fail from it on', () => {
+    const { gate, written, copies, counts } = copyingGate(8);
+    copies(4);
+    for (const end of ['placed', 'lost', 'placed', 'placed'] as const) gate.copied(end);
+    expect(gate.release()).toBe(true);
+    expect(written).toEqual([
+      [0, success],
+      [1, locProtErr],
+      [2, wrFlushErr],
+      [3, wrFlushErr],
+    ]);
+    expect(counts().losses).toBe(1);
+  });
+
+  it('wait for payload that could not be read until no more data arrives', () => {
+    const { gate, user, written, copies, counts } = copyingGate(8);
+    copies(3);
+    for (const end of ['placed', 'unread', 'placed'] as const) gate.copied(end);
+    expect([gate.release(), written]).toEqual([false, [[0, success]]]);
+    user.receiving = false;
+    gate.endReceiving();
+    expect(written.slice(1)).toEqual([
+      [1, wrFlushErr],
+      [2, wrFlushErr],
+    ]);
+    expect([counts().losses, gate.waits]).toEqual([0, false]);
   });
 });
