@@ -448,7 +448,12 @@ export class FakeDaemon {
         answer({ status: 0 });
         break;
       case Told.slow:
-        setTimeout(() => answer({ status: 0 }), first);
+        // Two reminders: alone, and mostly in one read with the reply.
+        answer({ status: 0, flags: ReplyFlag.later });
+        setTimeout(() => {
+          answer({ status: 0, flags: ReplyFlag.later });
+          answer({ status: 0 });
+        }, first);
         break;
       case Told.agent:
         if (this.#agentCount <= first) answer({ status: -EAGAIN, flags: ReplyFlag.startAgent });
