@@ -5,6 +5,7 @@
  * A request that has started runs to its end. Once the share is spent, the remaining bytes wait and
  * their connections are not read; they continue in later turns, in order.
  */
+import { processClock } from '#native-bridge/libc/process-clock';
 import { ReadingShare } from '../host/links/reading-share.ts';
 import { type InputAccount, KeptInput } from './kept-input.ts';
 
@@ -16,7 +17,7 @@ export const SHARE_MS = 4;
  */
 export const SHARE_PERIOD_MS = 8;
 
-/** The time that work takes, and turns. */
+/** The time that work takes, and turns. Each request starts with a reading, which its work may use. */
 export interface TurnClock {
   /** Milliseconds. */
   now(): number;
@@ -24,7 +25,7 @@ export interface TurnClock {
   soon(run: () => void): void;
 }
 
-const PROCESS: TurnClock = { now: () => performance.now(), soon: setImmediate };
+const PROCESS: TurnClock = { now: () => processClock.readMs(), soon: setImmediate };
 
 /** A connection that waits for a share. */
 interface Waiting {

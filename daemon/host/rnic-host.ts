@@ -151,9 +151,11 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
 
   // Commands
 
-  /** The QP's send queue has new elements. Sends them within this call, up to what TCP accepts. */
-  doorbell(qp: QP): void {
-    const now = this.now();
+  /**
+   * The QP's send queue has new elements. Sends them within this call, up to what TCP accepts. `now`: the
+   * time, if the caller knows it.
+   */
+  doorbell(qp: QP, now = this.now()): void {
     qp.doorbell(now);
     this.#iwarp.handleOutput(qp);
     this.#loop.drain(now);
@@ -230,6 +232,11 @@ export class RnicHost implements DeviceHost, FaultHost, HostCmUser, LoopUser, Iw
 
   now(): Micros {
     return this.#loop.now();
+  }
+
+  /** The last result of `now`: see `HostClock`. */
+  recent(): Micros {
+    return this.clock.recent();
   }
 
   soon(run: () => void): void {

@@ -6,6 +6,7 @@ import { existsSync, readFileSync, readlinkSync } from 'node:fs';
 import { copyGuard } from './copy-guard.ts';
 import { closeDescriptor, duplicateDescriptor } from './descriptor.ts';
 import { addressOf, checked, errnoName, lastErrno, libc, type NumberCall } from './libc.ts';
+import { processClock } from './process-clock.ts';
 
 type Transfer = (
   pid: number,
@@ -342,7 +343,7 @@ export class ProcessMemory {
    */
   #stillAlive(): boolean {
     if (this.#processDescriptor === undefined) return false;
-    const nowMs = performance.now();
+    const nowMs = processClock.recentMs;
     if (nowMs - this.#lookedAtMs < LOOK_INTERVAL_MS) return true;
     if (!this.alive) {
       this.lastError = 'ESRCH';

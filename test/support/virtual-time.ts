@@ -105,6 +105,10 @@ export class VirtualClock implements HostClock {
     return this.#time.now;
   }
 
+  recent(): number {
+    return this.now();
+  }
+
   after(delayMicros: number, run: () => void): Alarm {
     return this.#time.after(delayMicros, run, this);
   }

@@ -76,6 +76,8 @@ export interface Alarm {
 export interface HostClock {
   /** Microseconds from an arbitrary start; monotonic. */
   now(): number;
+  /** The last result of `now`, without reading the clock: for work whose start has called `now`. */
+  recent(): number;
   /**
    * Calls `run` once, `delayMicros` from now or a little later. Does not keep the process alive.
    */

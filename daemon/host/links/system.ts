@@ -6,6 +6,7 @@ import { readFileSync } from 'node:fs';
 import { networkInterfaces } from 'node:os';
 import { canonicalAddress, isLoopback } from '#base/address';
 import type { Loopback } from '#contract/protocol/ipc-admin';
+import { processClock } from '#native-bridge/libc/process-clock';
 import { IsolatedAddresses, IsolatedNetwork } from './isolated-network.ts';
 import { MemoryNetwork, type OwnAddresses } from './memory-network.ts';
 import {
@@ -39,7 +40,8 @@ class SystemAlarm implements Alarm {
 }
 
 const CLOCK: HostClock = {
-  now: () => performance.now() * MICROS_PER_MILLISECOND,
+  now: () => processClock.readMs() * MICROS_PER_MILLISECOND,
+  recent: () => processClock.recentMs * MICROS_PER_MILLISECOND,
   after: (delayMicros, run) => new SystemAlarm(delayMicros, run),
   soon: (run) => {
     setImmediate(run);

@@ -8,6 +8,7 @@
  * if it rings; the watch resets the word, then checks the queue. Both orders are sequentially
  * consistent, so at least one side sees the other's write.
  */
+import type { Micros } from '#base/time';
 import type { QP } from '#daemon/rnic/queue-pair';
 import type { SendWords } from './send-words.ts';
 
@@ -22,7 +23,10 @@ const STREAM_DOORBELLS = 32;
 const EMPTY_LOOKS_MAX = 4;
 
 interface WatchHost {
-  doorbell(qp: QP): void;
+  /** `now`: the time; by default it reads the clock. */
+  doorbell(qp: QP, now?: Micros): void;
+  /** The last reading of the clock. */
+  recent(): Micros;
   /** Calls back in the next turn of the event loop. */
   soon(run: () => void): void;
 }
@@ -65,7 +69,8 @@ export class SendWatch {
     // It rang before it saw that it need not: the next poll is due in this turn anyway.
     if (sends.watched) return;
     sends.words.listen();
-    this.#take(sends);
+    // The request that rang has started with a reading.
+    this.#take(sends, this.#host.recent());
     if (sends.streaming === 0) return;
     sends.streaming -= 1;
     sends.watched = true;
@@ -116,10 +121,10 @@ export class SendWatch {
   }
 
   /** Starts posted work; returns how many work requests that took out of the queue. */
-  #take(sends: WatchedSends): number {
+  #take(sends: WatchedSends, now?: Micros): number {
     const { qp } = sends;
     const before = qp.sendsTaken;
-    this.#host.doorbell(qp);
+    this.#host.doorbell(qp, now);
     const taken = (qp.sendsTaken - before) >>> 0;
     if (taken >= BURST_MIN) sends.streaming = STREAM_DOORBELLS;
     return taken;

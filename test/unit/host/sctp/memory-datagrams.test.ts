@@ -12,6 +12,7 @@ function newNetwork() {
   const turns: (() => void)[] = [];
   const clock = {
     now: () => 0,
+    recent: () => 0,
     after: () => ({ cancel: () => undefined }),
     soon: (run: () => void) => void turns.push(run),
     random32: () => 0,

@@ -6,6 +6,7 @@ import { SendWords } from '#daemon/kernel/uverbs/send-words';
 import type { QP } from '#daemon/rnic/queue-pair';
 
 const BURST = 8;
+const NOW = 42;
 
 let posted: number;
 let taken: number;
@@ -13,6 +14,8 @@ let looks: (() => void)[];
 let yields: number;
 let finds: number;
 let memory: Uint8Array;
+/** The time of each look at the queue; undefined if it reads the clock. */
+let times: (number | undefined)[];
 let sends: WatchedSends;
 let watch: SendWatch;
 
@@ -22,6 +25,7 @@ beforeEach(() => {
   looks = [];
   yields = 0;
   finds = 0;
+  times = [];
   memory = new Uint8Array(new SharedArrayBuffer(64));
   const words = new SendWords();
   words.place(memory);
@@ -34,9 +38,11 @@ beforeEach(() => {
   } as QP;
   sends = { qp, words, watched: false, emptyLooks: 0, streaming: 0 };
   const host = {
-    doorbell: () => {
+    doorbell: (_qp: QP, now?: number) => {
+      times.push(now);
       taken = posted;
     },
+    recent: () => NOW,
     soon: (run: () => void) => looks.push(run),
   };
   watch = new SendWatch(host, {
@@ -66,6 +72,15 @@ function turn(): void {
 }
 
 describe('a watch of send queues', () => {
+  it('reads the clock to poll, not for a doorbell, whose request has read it', () => {
+    post(BURST);
+    watch.ring(sends);
+    post(1);
+    watch.ring(sends);
+    turn();
+    expect(times).toEqual([NOW, undefined]);
+  });
+
   it('stops polling the queue of a program that waits for each reply', () => {
     for (let message = 1; message <= 5; message += 1) {
       expect(post(1)).toBe(true);
