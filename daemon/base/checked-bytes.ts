@@ -2,7 +2,8 @@
  * Bounds-checked integer fields over a `Uint8Array`.
  *
  * All multi-byte fields of MPA, DDP and RDMAP are in network byte order, except the MPA CRC field,
- * which is sent least significant byte first (RFC 5044 §4.4). The code uses arithmetic on bytes
+ * which is sent least significant byte first (RFC 5044 §4.4), as are the fields of the preload library's
+ * requests. The code uses arithmetic on bytes
  * because a `DataView` per call would allocate. The `as number` assertions below are sound:
  * each index has been checked against `bytes.length`.
  */
@@ -35,7 +36,7 @@ export function readUint32(bytes: Uint8Array, at: number): number {
   );
 }
 
-/** The unsigned 32-bit field at `at`, least significant byte first: the MPA CRC field only. */
+/** The unsigned 32-bit field at `at`, least significant byte first. Throws `RangeError` outside `bytes`. */
 export function readUint32LE(bytes: Uint8Array, at: number): number {
   if (at < 0 || at + 4 > bytes.length) outOfBounds(bytes, at, 4);
   return (

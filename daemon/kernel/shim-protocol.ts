@@ -26,6 +26,7 @@
  * daemon polls the queue. A thread that posts must read it after a full fence. "progress" counts
  * completed work requests.
  */
+import { readUint32LE } from '#base/checked-bytes';
 import { TOKEN_BYTES } from '#contract/protocol/ipc-frames';
 import { RecordReader } from '#contract/protocol/ipc-records';
 import { IpcFormatError } from '#contract/protocol/ipc-value';
@@ -155,7 +156,7 @@ export class RequestReader {
 }
 
 function payloadBytes(header: Uint8Array): number {
-  const frameBytes = new DataView(header.buffer, header.byteOffset, 4).getUint32(0, true);
+  const frameBytes = readUint32LE(header, 0);
   const bytes = frameBytes - REQUEST_HEADER_BYTES;
   if (bytes < 0 || bytes > REQUEST_PAYLOAD_MAX_BYTES) {
     throw new IpcFormatError(`invalid request length: ${frameBytes} bytes`);
@@ -164,14 +165,16 @@ function payloadBytes(header: Uint8Array): number {
 }
 
 function parseRequest(record: Uint8Array): ShimRequest {
-  const fields = new DataView(record.buffer, record.byteOffset, REQUEST_HEADER_BYTES);
+  const opAndFlags = readUint32LE(record, 4);
   return {
-    op: fields.getUint16(4, true),
-    flags: fields.getUint16(6, true),
-    pid: fields.getUint32(8, true),
-    id: fields.getUint32(12, true),
-    argument: fields.getUint32(20, true) * 2 ** 32 + fields.getUint32(16, true),
-    payload: record.subarray(REQUEST_HEADER_BYTES),
+    op: opAndFlags & 0xffff,
+    flags: opAndFlags >>> 16,
+    pid: readUint32LE(record, 8),
+    id: readUint32LE(record, 12),
+    argument: readUint32LE(record, 20) * 2 ** 32 + readUint32LE(record, 16),
+    // Doorbells have none, and a view costs more than parsing the other fields.
+    payload:
+      record.length === REQUEST_HEADER_BYTES ? NO_BYTES : record.subarray(REQUEST_HEADER_BYTES),
   };
 }
 
