@@ -224,7 +224,7 @@ export class ProcessMemory {
    */
   flush(owner: object = this): boolean {
     this.#carryOut();
-    return !this.#writesLost.delete(owner);
+    return this.#writesLost.size === 0 || !this.#writesLost.delete(owner);
   }
 
   /**
@@ -259,7 +259,7 @@ export class ProcessMemory {
     const moved = this.#transferBatch(writev, writes);
     if (moved < bytes) this.#carryOutRest(localCount, moved);
     // The owners may be gone by the next write.
-    writes.owners.fill(undefined, 0, localCount);
+    for (let index = 0; index < localCount; index += 1) writes.owners[index] = undefined;
   }
 
   /**

@@ -327,6 +327,8 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
 
   #release(connection: PacketConnection): void {
     const { held } = connection;
+    // Setting a length is a slow call.
+    if (held.length === 0) return;
     for (const sender of held) this.handleReady(sender);
     held.length = 0;
   }

@@ -12,9 +12,10 @@ const TURN_BYTES = 4_194_304;
 const DONE_MAX = 1024;
 
 export class TurnQueue {
-  /** Valid from `#head` on. */
-  readonly #turns: PacketConnection[] = [];
+  /** Valid from `#head` up to `#tail`; the rest is kept for reuse, since setting a length is a slow call. */
+  readonly #turns: (PacketConnection | undefined)[] = [];
   #head = 0;
+  #tail = 0;
   /** Cost since the host's other work had its turn. */
   #spentBytes = 0;
 
@@ -22,22 +23,24 @@ export class TurnQueue {
   add(connection: PacketConnection): void {
     if (connection.queued || !connection.alive) return;
     connection.queued = true;
-    this.#turns.push(connection);
+    this.#turns[this.#tail] = connection;
+    this.#tail += 1;
   }
 
   /** True if no connection waits for a turn. */
   get idle(): boolean {
-    return this.#head === this.#turns.length;
+    return this.#head === this.#tail;
   }
 
   /** Number of waiting connections. */
   get length(): number {
-    return this.#turns.length - this.#head;
+    return this.#tail - this.#head;
   }
 
   /** Removes the first waiting connection. There must be one. */
   take(): PacketConnection {
     const connection = this.#turns[this.#head] as PacketConnection;
+    this.#turns[this.#head] = undefined;
     this.#head += 1;
     connection.queued = false;
     return connection;
@@ -61,18 +64,20 @@ export class TurnQueue {
   /** Removes finished places. */
   dropDone(): void {
     if (this.idle) {
-      this.#turns.length = 0;
       this.#head = 0;
+      this.#tail = 0;
       this.#spentBytes = 0;
+      if (this.#turns.length > DONE_MAX) this.#turns.length = DONE_MAX;
     } else if (this.#head >= DONE_MAX) {
       this.#turns.splice(0, this.#head);
+      this.#tail -= this.#head;
       this.#head = 0;
     }
   }
 
   /** Throws `InvariantError`. */
   assertDeepInvariants(): void {
-    for (let at = this.#head; at < this.#turns.length; at += 1) {
+    for (let at = this.#head; at < this.#tail; at += 1) {
       assert(this.#turns[at]?.queued === true, 'queued flag missing');
     }
   }

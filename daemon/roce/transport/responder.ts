@@ -530,8 +530,11 @@ export class Responder {
 
   /** The data of all polled packets was gathered. */
   gathered(): void {
-    this.#polled.length = 0;
-    this.#polledSent.length = 0;
+    // Mostly empty, and setting a length is a slow call.
+    if (this.#polled.length > 0) {
+      this.#polled.length = 0;
+      this.#polledSent.length = 0;
+    }
     this.#polledAck = false;
     this.#polledNak = NO_NAK;
     this.#direct = false;
