@@ -60,7 +60,10 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
   readonly #faults: PacketFaults;
   readonly #wires = new WireTable();
   readonly #turns = new TurnQueue();
-  /** Connections with a deadline, and a lower bound of these deadlines. */
+  /**
+   * Connections with a deadline, and a lower bound of these deadlines. Those whose deadline was cleared stay
+   * until the bound has passed: a set whose members come and go with each message grows the old space.
+   */
   readonly #timed = new Set<PacketConnection>();
   #due: Micros = NEVER;
   readonly #routes: PacketRoutes;
@@ -217,7 +220,9 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
         left -= 1;
         this.#handleDeadline(connection, now);
       }
-      this.#due = Math.min(this.#due, connection.nextDeadline());
+      const due = connection.nextDeadline();
+      if (due === NEVER) this.#timed.delete(connection);
+      else this.#due = Math.min(this.#due, due);
     }
   }
 
@@ -346,12 +351,9 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
     if (!connection.alive) return;
     wire.assertInvariants?.();
     const due = wire.nextDeadline();
-    if (due === NEVER) {
-      if (this.#timed.size > 0) this.#timed.delete(connection);
-    } else {
-      this.#timed.add(connection);
-      this.#due = Math.min(this.#due, due);
-    }
+    if (due === NEVER) return;
+    this.#timed.add(connection);
+    this.#due = Math.min(this.#due, due);
   }
 
   #giveWay(): void {
