@@ -76,11 +76,11 @@ export class StartedQueue {
 
   /** True when the oldest one is done. */
   get oldestDone(): boolean {
-    return this.#oldest !== this.#next && (this.#meta & DONE) !== 0;
+    return this.#oldest !== this.#next && (this.#meta() & DONE) !== 0;
   }
 
   // The oldest one's fields; the queue must not be empty.
-  get #meta(): number {
+  #meta(): number {
     return this.#rows[(this.#oldest & this.#mask) * ROW_WORDS + 2] ?? 0;
   }
   get index(): number {
@@ -93,13 +93,13 @@ export class StartedQueue {
     return this.#rows[(this.#oldest & this.#mask) * ROW_WORDS + 1] ?? 0;
   }
   get opcode(): number {
-    return this.#meta & 0xff;
+    return this.#meta() & 0xff;
   }
   get signalled(): boolean {
-    return (this.#meta & (1 << 8)) !== 0;
+    return (this.#meta() & (1 << 8)) !== 0;
   }
   get status(): CQEStatus {
-    return ((this.#meta >>> 16) & 0xff) as CQEStatus;
+    return ((this.#meta() >>> 16) & 0xff) as CQEStatus;
   }
   get bytes(): number {
     return this.#rows[(this.#oldest & this.#mask) * ROW_WORDS + 3] ?? 0;

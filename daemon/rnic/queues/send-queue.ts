@@ -174,7 +174,7 @@ export class SendQueue implements Lender {
   next(message: OutboundMessage): boolean {
     if (this.#immediateDue) return this.#startImmediate(message);
     if (this.#paused) return false;
-    for (let budget = this.#turnShare; budget > 0; budget -= 1) {
+    for (let budget = this.#turnShare(); budget > 0; budget -= 1) {
       if (!this.#held && !this.#take()) return false;
       const wqe = this.#messages.latest;
       // The fence waits for responses: RDMAP alone would let this overtake them (RFC 5040 §5.5).
@@ -209,7 +209,7 @@ export class SendQueue implements Lender {
   }
 
   /** Elements of the ring for one turn. */
-  get #turnShare(): number {
+  #turnShare(): number {
     return Math.min(this.#elements.count, TURN_ELEMENTS_MAX);
   }
 
@@ -628,7 +628,7 @@ export class SendQueue implements Lender {
     const budget = TURN_ELEMENTS_MAX - this.#flushStarted(kept);
     this.#publish();
     if (started.count > kept) return !this.#gate.full;
-    return kept === 0 && this.#flushPosted(Math.min(budget, this.#turnShare));
+    return kept === 0 && this.#flushPosted(Math.min(budget, this.#turnShare()));
   }
 
   // RDMAP-6.2.1-02: the peer's state is unknown, so framed work counts as failed, too.

@@ -193,7 +193,7 @@ export class Requester {
     assert(psnDistance(this.#highPsn, this.#sendPsn) >= 0, 'next PSN beyond the highest one sent');
     assert(count > 0 || unacked === this.#nextPsn, 'unacknowledged PSNs without a message');
     assert(count > 0 || this.#requests === 0, 'requests in flight without a message');
-    assert(this.#limit <= (this.#pacing?.most ?? this.#window), 'pacing exceeds the window');
+    assert(this.#limit() <= (this.#pacing?.most ?? this.#window), 'pacing exceeds the window');
     assert(this.#requests <= REQUESTS_MAX, 'too many requests in flight');
   }
 
@@ -243,7 +243,7 @@ export class Requester {
   }
 
   #take(): boolean {
-    if (this.#messages.full || this.#ahead >= this.#lentLimit) return false;
+    if (this.#messages.full || this.#ahead() >= this.#lentLimit()) return false;
     const message = this.#message;
     if (!this.#user.nextMessage(message)) return false;
     const { kind, lengthBytes } = message;
@@ -262,18 +262,18 @@ export class Requester {
   }
 
   /** Packets sent and not acknowledged. */
-  get #ahead(): number {
+  #ahead(): number {
     return psnDistance(this.#sendPsn, this.#unackedPsn);
   }
 
   /** How many packets may be unacknowledged. */
-  get #limit(): number {
+  #limit(): number {
     return this.#pacing === undefined ? this.#window : this.#pacing.limit;
   }
 
   /** How many packets may be unacknowledged if their payload is lent. */
-  get #lentLimit(): number {
-    return Math.max(this.#limit, Math.floor(LENT_BYTES_MAX / this.#mtu));
+  #lentLimit(): number {
+    return Math.max(this.#limit(), Math.floor(LENT_BYTES_MAX / this.#mtu));
   }
 
   #sendSegment(
@@ -290,7 +290,7 @@ export class Requester {
     const lends = mayLend && this.#lends(message, offset, wholeBytes);
     // Nothing may reach the receiver's memory before payload that is still being copied there.
     if (!lends && this.#awaitsCopies()) return 0;
-    const room = (lends ? this.#lentLimit : this.#limit) - this.#ahead;
+    const room = (lends ? this.#lentLimit() : this.#limit()) - this.#ahead();
     if (room <= 0) return 0;
     const span = spanOf(
       Math.min(message.packets - index, room),
@@ -308,7 +308,7 @@ export class Requester {
     packet.psn = this.#sendPsn;
     packet.span = span;
     // Often enough for acknowledgments to arrive before a full window is used up.
-    const interval = Math.max(this.#limit >> 2, 1);
+    const interval = Math.max(this.#limit() >> 2, 1);
     const next = index + span;
     packet.ackRequest = next === message.packets || next % interval < span;
     const write = lends ? writeLentSegment : writeSegment;
@@ -324,7 +324,7 @@ export class Requester {
   /** True if the next packet of the message lends its payload. */
   #lends(message: OutgoingMessage, offset: number, wholeBytes: number): boolean {
     // What is alone on its way arrives sooner if the daemon copies it at once.
-    if (this.#ahead === 0) return false;
+    if (this.#ahead() === 0) return false;
     const size = Math.min(message.lengthBytes - offset, wholeBytes);
     return size > 0 && this.#user.mayLend(message.slot, offset, size);
   }
@@ -368,8 +368,8 @@ export class Requester {
   }
 
   #mayRequest(count: number): boolean {
-    const ahead = this.#ahead;
-    return this.#requests < this.#requestsMax && (ahead === 0 || ahead + count <= this.#limit);
+    const ahead = this.#ahead();
+    return this.#requests < this.#requestsMax && (ahead === 0 || ahead + count <= this.#limit());
   }
 
   /** Sends `#packet`, whose response has `count` packets. */
