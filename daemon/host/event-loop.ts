@@ -4,6 +4,7 @@
  * serves all deadlines.
  */
 import { assert } from '#base/assert';
+import { Fifo } from '#base/fifo';
 import { type Micros, NEVER } from '#base/time';
 import type { Conduit } from './conduit.ts';
 import type { Alarm, HostClock } from './links/network.ts';
@@ -31,8 +32,7 @@ export interface LoopUser {
 export class EventLoop {
   readonly #user: LoopUser;
   readonly #clock: HostClock;
-  #queue: Conduit[] = [];
-  #settling: Conduit[] = [];
+  readonly #queue = new Fifo<Conduit>();
   /** Conduits with a deadline. */
   readonly #timed = new Set<Conduit>();
   /** Conduits that continue in a later turn. Those that got no share of this turn come first. */
@@ -84,14 +84,13 @@ export class EventLoop {
   /** Conduits waiting to be settled, for a later turn, and for a deadline. */
   heldCounts(): { readonly queued: number; readonly deferred: number; readonly timed: number } {
     const deferred = this.#held.length + this.#unfinished.length;
-    return { queued: this.#queue.length, deferred, timed: this.#timed.size };
+    return { queued: this.#queue.count, deferred, timed: this.#timed.size };
   }
 
   /** Call at the end of a turn. Throws `InvariantError`. */
   assertDeepInvariants(): void {
     assert(!this.#draining, 'drain in progress at the end of a turn');
-    assert(this.#settling.length === 0, 'conduits left to settle');
-    for (const conduit of this.#queue) assert(conduit.queued, 'queued flag missing');
+    for (const conduit of this.#queue.items()) assert(conduit.queued, 'queued flag missing');
     const deferred = [...this.#held, ...this.#unfinished];
     assert(
       deferred.length === 0 || this.#laterScheduled,
@@ -115,17 +114,15 @@ export class EventLoop {
   }
 
   #settleQueued(now: Micros): boolean {
-    if (this.#queue.length === 0) return false;
-    const conduits = this.#queue;
-    this.#queue = this.#settling;
-    for (const conduit of conduits) {
+    const { count } = this.#queue;
+    // Conduits that these queue are settled in the next round.
+    for (let left = count; left > 0; left -= 1) {
+      const conduit = this.#queue.shift() as Conduit;
       conduit.queued = false;
       this.#defer(conduit, conduit.settle(now));
       this.#time(conduit);
     }
-    conduits.length = 0;
-    this.#settling = conduits;
-    return true;
+    return count > 0;
   }
 
   #time(conduit: Conduit): void {

@@ -1,4 +1,5 @@
 /** The objects of one native device, and the routing of their completions and events. */
+import { Fifo } from '#base/fifo';
 import {
   cqBytes,
   INLINE_MAX,
@@ -12,7 +13,7 @@ import type { WC } from '#contract/verbs/completion';
 import { type AsyncEventType, type MWType, QPState } from '#contract/verbs/enums';
 import { invalid, VerbsError } from '#contract/verbs/errors';
 import type { DeviceMW, DeviceObjects } from '../host/served-device.ts';
-import { EffectQueue, type NicEffect } from '../rnic/effect.ts';
+import type { NicEffect } from '../rnic/effect.ts';
 import type { MRInit } from '../rnic/memory/memory-region.ts';
 import { checkCount, grantedCapabilities } from '../rnic/queue-pair-init.ts';
 import { CQ, type CQInit } from '../rnic/queues/completion-queue.ts';
@@ -63,7 +64,7 @@ export class BridgedNic implements DeviceObjects {
   readonly #channel: LowerChannel;
   readonly #host: NicHost;
   readonly #limits: DeviceAttributes;
-  readonly #effects = new EffectQueue();
+  readonly #effects = new Fifo<NicEffect>();
   readonly #qps = new Map<number, BridgedQP>();
   /** Served objects by native ones, which events name. */
   readonly #served = new Map<object, BridgedQP | BridgedCQ | BridgedSRQ>();
@@ -236,7 +237,7 @@ export class BridgedNic implements DeviceObjects {
     const due = this.#due;
     this.#due = new Set();
     for (const qp of due) qp.pump();
-    for (let effect = this.#effects.poll(); effect !== undefined; effect = this.#effects.poll()) {
+    for (let effect = this.#effects.shift(); effect !== undefined; effect = this.#effects.shift()) {
       this.#act(effect);
     }
     if (this.#due.size > 0 || this.#full.size > 0) this.#host.later();

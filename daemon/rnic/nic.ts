@@ -3,7 +3,9 @@
  *
  * Pure: memory comes as backings and rings, time as arguments, randomness as a seed or a source.
  */
+
 import { assert } from '#base/assert';
+import { Fifo } from '#base/fifo';
 import { type Random32, seededRandom } from '#base/random';
 import type { Micros } from '#base/time';
 import { cqBytes, ringCount } from '#contract/protocol/queue-layout';
@@ -14,7 +16,7 @@ import { AddressHandles, type AH } from './address-handle.ts';
 import { assertCounts } from './deep-invariants.ts';
 import { type DeviceProfile, deviceProfile } from './device-profile.ts';
 import { type DeviceCapacity, DeviceRegistry } from './device-registry.ts';
-import { EffectQueue, type NicEffect } from './effect.ts';
+import type { NicEffect } from './effect.ts';
 import type { IBPort } from './ib-port.ts';
 import { ATOMIC_WORD_BYTES } from './memory/atomic-operation.ts';
 import { LentPayload } from './memory/lent-payload.ts';
@@ -69,7 +71,7 @@ export class Nic {
   readonly watch = new WorkWatch();
   readonly #random: Random32;
   readonly #stags: StagTable;
-  readonly #effects = new EffectQueue();
+  readonly #effects = new Fifo<NicEffect>();
   readonly #registry: DeviceRegistry;
   /** Windows by entry index, for work requests that name them. */
   readonly #windows = new Map<number, MW>();
@@ -383,7 +385,7 @@ export class Nic {
       for (const qp of unsettled) qp.settle(this.#host.now);
     }
     for (;;) {
-      const effect = this.#effects.poll();
+      const effect = this.#effects.shift();
       if (effect?.type === 'completion' && effect.cq.closed) continue;
       return effect;
     }

@@ -3,6 +3,7 @@
  * after a bounded amount the rest of the process runs.
  */
 import { assert } from '#base/assert';
+import { Fifo } from '#base/fifo';
 import type { HostClock } from './network.ts';
 
 /**
@@ -30,8 +31,7 @@ export interface CarriedLink {
 
 export class MemoryCarrier {
   readonly #clock: HostClock;
-  #ready: CarriedLink[] = [];
-  #served: CarriedLink[] = [];
+  readonly #ready = new Fifo<CarriedLink>();
   #scheduled = false;
   readonly #free: Uint8Array[] = [];
   #inUse = 0;
@@ -80,24 +80,22 @@ export class MemoryCarrier {
   readonly #carry = (): void => {
     let bytes = 0;
     for (let round = 0; round < ROUNDS_MAX && bytes < TURN_BYTES; round += 1) {
-      if (this.#ready.length === 0) break;
+      if (this.#ready.count === 0) break;
       bytes += this.#serve();
     }
     this.#scheduled = false;
-    if (this.#ready.length > 0) this.#awaitTurn();
+    if (this.#ready.count > 0) this.#awaitTurn();
   };
 
   /** Delivers from every queued link. */
   #serve(): number {
-    const links = this.#ready;
-    this.#ready = this.#served;
     let bytes = 0;
-    for (const link of links) {
+    // Links that these queue deliver in the next round.
+    for (let left = this.#ready.count; left > 0; left -= 1) {
+      const link = this.#ready.shift() as CarriedLink;
       link.queued = false;
       bytes += link.deliver();
     }
-    links.length = 0;
-    this.#served = links;
     return bytes;
   }
 }

@@ -199,7 +199,7 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
       const connection = this.#turns.take();
       if (connection.alive) this.#serve(connection, now);
     }
-    this.#turns.dropDone();
+    this.#turns.endRound();
     return true;
   }
 
@@ -358,7 +358,7 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
 
   #giveWay(): void {
     this.#givingWay = true;
-    this.#turns.dropDone();
+    this.#turns.endRound();
     this.#host.soon(this.#resume);
   }
 

@@ -1,5 +1,6 @@
 /** Connections that may have packets, in the order of their turns, and the cost of the turns. */
 import { assert } from '#base/assert';
+import { Fifo } from '#base/fifo';
 import type { PacketConnection } from './packet-connection.ts';
 
 /** Bytes that one connection sends before the next gets its turn. */
@@ -8,14 +9,9 @@ export const SHARE_BYTES = 131_072;
 export const PACKET_COST_BYTES = 1024;
 /** Bytes that all connections send before sockets and clients get their turn: about a millisecond. */
 const TURN_BYTES = 4_194_304;
-/** Finished places that are kept in the queue. */
-const DONE_MAX = 1024;
 
 export class TurnQueue {
-  /** Valid from `#head` up to `#tail`; the rest is kept for reuse, since setting a length is a slow call. */
-  readonly #turns: (PacketConnection | undefined)[] = [];
-  #head = 0;
-  #tail = 0;
+  readonly #turns = new Fifo<PacketConnection>();
   /** Cost since the host's other work had its turn. */
   #spentBytes = 0;
 
@@ -23,25 +19,22 @@ export class TurnQueue {
   add(connection: PacketConnection): void {
     if (connection.queued || !connection.alive) return;
     connection.queued = true;
-    this.#turns[this.#tail] = connection;
-    this.#tail += 1;
+    this.#turns.push(connection);
   }
 
   /** True if no connection waits for a turn. */
   get idle(): boolean {
-    return this.#head === this.#tail;
+    return this.#turns.count === 0;
   }
 
   /** Number of waiting connections. */
   get length(): number {
-    return this.#tail - this.#head;
+    return this.#turns.count;
   }
 
   /** Removes the first waiting connection. There must be one. */
   take(): PacketConnection {
-    const connection = this.#turns[this.#head] as PacketConnection;
-    this.#turns[this.#head] = undefined;
-    this.#head += 1;
+    const connection = this.#turns.shift() as PacketConnection;
     connection.queued = false;
     return connection;
   }
@@ -61,24 +54,13 @@ export class TurnQueue {
     this.#spentBytes = 0;
   }
 
-  /** Removes finished places. */
-  dropDone(): void {
-    if (this.idle) {
-      this.#head = 0;
-      this.#tail = 0;
-      this.#spentBytes = 0;
-      if (this.#turns.length > DONE_MAX) this.#turns.length = DONE_MAX;
-    } else if (this.#head >= DONE_MAX) {
-      this.#turns.splice(0, this.#head);
-      this.#tail -= this.#head;
-      this.#head = 0;
-    }
+  /** Ends a round of turns: if no connection waits, the cost counts from 0 again. */
+  endRound(): void {
+    if (this.idle) this.#spentBytes = 0;
   }
 
   /** Throws `InvariantError`. */
   assertDeepInvariants(): void {
-    for (let at = this.#head; at < this.#tail; at += 1) {
-      assert(this.#turns[at]?.queued === true, 'queued flag missing');
-    }
+    for (const { queued } of this.#turns.items()) assert(queued, 'queued flag missing');
   }
 }
