@@ -253,7 +253,7 @@ export class FpduSender implements UlpduWriter {
       const start = chunk.polled;
       this.#transmit.unsealed = chunk.unsealed;
       const whole = unsegmented && this.#startupBytesToPoll === 0;
-      if (this.#aligned && !whole) chunk.polled = this.#segmentEnd(chunk);
+      if (this.#aligned() && !whole) chunk.polled = this.#segmentEnd(chunk);
       else {
         chunk.polled = chunk.committed;
         this.#startupBytesToPoll = 0;
@@ -277,7 +277,7 @@ export class FpduSender implements UlpduWriter {
   ulpduRoomBytes(mulpduBytes: number): number {
     const tail = this.#last;
     if (tail === undefined || tail.polled === tail.committed) return mulpduBytes;
-    if (!this.#aligned || this.#markers) return mulpduBytes;
+    if (!this.#aligned() || this.#markers) return mulpduBytes;
     const segmentBytes = this.#segmentBytes - this.#segmentUsedBytes;
     const roomBytes = Math.min(segmentBytes, tail.bytes.length - tail.committed);
     if (roomBytes < FILLING_MIN_BYTES) return mulpduBytes;
@@ -302,7 +302,7 @@ export class FpduSender implements UlpduWriter {
   }
 
   /** Cuts only matter when the peer checks CRCs. A startup frame is always sent separately. */
-  get #aligned(): boolean {
+  #aligned(): boolean {
     return this.#alignSegments && (this.#crcEnabled || this.#startupBytesToPoll > 0);
   }
 

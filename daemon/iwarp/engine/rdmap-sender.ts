@@ -166,14 +166,14 @@ export class RDMAPSender {
 
   /** Frames the pending Terminate, unless a message is in progress. */
   frameLastTerminate(): void {
-    if (this.#policy.pending && !this.#begun) this.step();
+    if (this.#policy.pending && !this.#begun()) this.step();
   }
 
   /** Frames the next segment, if there is one and the output has room. */
   step(): Step {
     if (this.#rtr !== undefined) return this.#frameRtr(this.#rtr);
     // RDMAP-5.4-06 after the first error, a message of which nothing is framed does not begin.
-    if (this.#policy.error !== undefined && !this.#begun) this.#source = Source.none;
+    if (this.#policy.error !== undefined && !this.#begun()) this.#source = Source.none;
     if (this.#source === Source.none) {
       // RDMAP-7.1-03 a Terminate is the next message; one in progress is finished before it.
       if (this.#policy.pending) return this.#frameTerminate();
@@ -188,7 +188,7 @@ export class RDMAPSender {
   }
 
   /** True when part of the message in progress is framed. */
-  get #begun(): boolean {
+  #begun(): boolean {
     if (this.#source === Source.queue) return this.#offset > 0;
     const request = this.#source === Source.responses ? this.#irrq.head : undefined;
     return request?.kind === RequestKind.read && request.sentBytes > 0;

@@ -325,11 +325,11 @@ export class Stream implements StreamPort {
   }
 
   get midSend(): boolean {
-    return this.#sending && this.#operation?.midSend === true;
+    return this.#sending() && this.#operation?.midSend === true;
   }
 
   /** True while messages are framed, or the one in progress is. */
-  get #sending(): boolean {
+  #sending(): boolean {
     return this.#state === 'open' || this.#state === 'draining' || this.#state === 'terminating';
   }
 
@@ -451,7 +451,7 @@ export class Stream implements StreamPort {
 
   #pumpOperation(operation: FullOperation): Step {
     // MPA-7.1.2-11 a responder sends nothing before the initiator's first valid FPDU.
-    return this.#sending && this.#lower.sendable ? operation.pump() : Step.idle;
+    return this.#sending() && this.#lower.sendable ? operation.pump() : Step.idle;
   }
 
   // DDP-6.2.1-01 waits for outstanding Reads, and for those beyond ORD, unless the peer has closed its
@@ -480,7 +480,7 @@ export class Stream implements StreamPort {
   #noteError(operation: FullOperation, now: Micros): void {
     const { policy } = operation;
     if (policy.error === undefined || this.#errorNoted) return;
-    if (!this.#sending && this.#state !== 'flushing' && this.#state !== 'finished') return;
+    if (!this.#sending() && this.#state !== 'flushing' && this.#state !== 'finished') return;
     this.#errorNoted = true;
     this.#failure ??= failureOf(policy.error);
     // No Terminate can be sent after our FIN, before a responder may send, or to a lost peer.

@@ -50,7 +50,7 @@ export class ReceiveQueue {
    * in siw: programs post receives longer than their memory.
    */
   take(): AccessRefusal {
-    const elements = this.#elements;
+    const elements = this.#elements();
     if (!elements.ready()) return AccessRefusal.noBuffer;
     const { view, position } = elements;
     const format = this.#format;
@@ -73,7 +73,7 @@ export class ReceiveQueue {
 
   /** Takes the next receive, which must be posted, to flush it: reads only its id. */
   takeFlushed(): void {
-    const elements = this.#elements;
+    const elements = this.#elements();
     const { view, position } = elements;
     this.wrIdLo = view.getUint32(position + WR_ID, true);
     this.wrIdHi = view.getUint32(position + WR_ID + 4, true);
@@ -97,7 +97,7 @@ export class ReceiveQueue {
     if (this.#srq === undefined) this.#own.countCompleted?.(count);
   }
 
-  get #elements(): WorkRing {
+  #elements(): WorkRing {
     return this.#srq === undefined ? this.#own : this.#srq.elements;
   }
 
@@ -131,8 +131,8 @@ export class ReceiveQueue {
 
   /** Reports the next receive, if any, which `qpn` is about to take. */
   reportNext(watch: WorkWatch, qpn: number): void {
-    if (!this.#elements.ready()) return;
-    watch.reportReceive(qpn, this.#elements, this.#format, this.#srq !== undefined);
+    if (!this.#elements().ready()) return;
+    watch.reportReceive(qpn, this.#elements(), this.#format, this.#srq !== undefined);
   }
 
   /** The QP's own ring, to flush; undefined with a shared queue, whose receives serve other QPs. */
