@@ -46,8 +46,8 @@ export interface ConduitHost {
   now(): Micros;
   /** An MPA Request arrived: true if a fault rejects it. */
   rejectsRequest(conduit: Conduit): boolean;
-  /** The conduit's stream had input: settle it, with all consequences. */
-  handleInput(conduit: Conduit): void;
+  /** The conduit's stream had input at `now`: settle it, with all consequences. */
+  handleInput(conduit: Conduit, now: Micros): void;
   /** The host nudged a silent peer; for the log only. */
   handleNudged(conduit: Conduit, text: string): void;
   /** A startup failed before the peer's Request was complete; for the log only. */
@@ -119,7 +119,7 @@ export class Conduit implements LinkUser, ShareMember {
     this.stream.handleBytes(bytes, now, delivery);
     this.#countInput(bytes.length);
     this.paceReading();
-    this.#host.handleInput(this);
+    this.#host.handleInput(this, now);
   }
 
   seal(bytes: Uint8Array): void {
@@ -129,13 +129,13 @@ export class Conduit implements LinkUser, ShareMember {
   handleFlushed(bytes: number): void {
     const now = this.#host.now();
     this.stream.handleFlushed(bytes, now);
-    this.#host.handleInput(this);
+    this.#host.handleInput(this, now);
   }
 
   handleAcknowledged(): void {
     const now = this.#host.now();
     this.stream.handleAcknowledged(now);
-    this.#host.handleInput(this);
+    this.#host.handleInput(this, now);
   }
 
   handlePathChanged(): void {
@@ -145,7 +145,7 @@ export class Conduit implements LinkUser, ShareMember {
   handlePeerClosed(): void {
     const now = this.#host.now();
     this.stream.handlePeerClosed(now);
-    this.#host.handleInput(this);
+    this.#host.handleInput(this, now);
   }
 
   handleClosed(errorCode: string | undefined): void {
@@ -153,7 +153,7 @@ export class Conduit implements LinkUser, ShareMember {
     this.#linkClosed = true;
     this.#lingerDeadline = NEVER;
     this.stream.handleClosed(errorCode, now);
-    this.#host.handleInput(this);
+    this.#host.handleInput(this, now);
     this.#host.handleGone(this);
   }
 
@@ -262,7 +262,7 @@ export class Conduit implements LinkUser, ShareMember {
     this.#closesAfterOutput = true;
     this.#lingerDeadline = now + LEAVE_PATIENCE_MICROS;
     this.#leaving = true;
-    if (!this.#linkClosed) this.#host.handleInput(this);
+    if (!this.#linkClosed) this.#host.handleInput(this, now);
   }
 
   #deliverEvents(now: Micros): void {

@@ -210,9 +210,9 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
     return this.#host.now();
   }
 
-  handleInput(conduit: Conduit): void {
+  handleInput(conduit: Conduit, now: Micros): void {
     this.#loop.enqueue(conduit);
-    this.#loop.drain();
+    this.#loop.drain(now);
   }
 
   rejectsRequest(conduit: Conduit): boolean {
