@@ -2,7 +2,13 @@
 import { isVerbsError } from '#contract/verbs/errors';
 import type { Refusals } from '#daemon/refusals/refusals';
 import { FAULT_VERB_CALLS } from '../contract/protocol/faults.ts';
-import { type KernelCaller, type KernelFile, type KernelReply, refusal } from './kernel-file.ts';
+import {
+  DONE,
+  type KernelCaller,
+  type KernelFile,
+  type KernelReply,
+  refusal,
+} from './kernel-file.ts';
 import type { ShimRequest } from './shim-protocol.ts';
 
 /**
@@ -22,6 +28,8 @@ export function executeOn(
     if (!isVerbsError(error)) throw error;
     reply = refusal(error.code, error.message);
   }
+  // Doorbells end here: reading a field of replies of every shape is slow.
+  if (reply === DONE) return reply;
   const { refused } = reply;
   // EAGAIN refuses nothing: no event is pending.
   if (refused === undefined || refused.code === 'EAGAIN') return reply;
