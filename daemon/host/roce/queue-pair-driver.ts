@@ -183,6 +183,7 @@ export class QueuePairDriver {
 
   /** Called after every input, so it does not look at each connection. */
   nextDeadline(): Micros {
+    if (this.#leaving.size === 0) return NEVER;
     for (const { deadline } of this.#leaving.values()) return deadline;
     return NEVER;
   }

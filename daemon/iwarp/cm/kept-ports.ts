@@ -68,6 +68,7 @@ export class KeptPorts {
   }
 
   nextDeadline(): Micros {
+    if (this.#due.size === 0) return NEVER;
     for (const due of this.#due.values()) return due;
     return NEVER;
   }

@@ -98,6 +98,7 @@ export class EarlyRequests {
   }
 
   nextDeadline(): Micros {
+    if (this.#held.size === 0) return NEVER;
     for (const { until } of this.#held.values()) return until;
     return NEVER;
   }

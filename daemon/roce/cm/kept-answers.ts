@@ -59,6 +59,7 @@ export class KeptAnswers {
   }
 
   nextDeadline(): Micros {
+    if (this.#kept.size === 0) return NEVER;
     for (const { until } of this.#kept.values()) return until;
     return NEVER;
   }
