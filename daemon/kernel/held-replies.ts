@@ -9,14 +9,15 @@ import type { IncomingCopies } from '#daemon/clients/objects/incoming-copies';
 const REMINDER_INTERVAL_MICROS: Micros = 20_000_000;
 
 interface HeldReply {
-  readonly send: () => void;
   readonly remind: () => void;
+  /** It is not sent any more. */
+  readonly cancel: () => void;
 }
 
 /** `C` is the type of connections. */
 export class HeldReplies<C> {
   readonly #after: (delay: Micros, run: () => void) => void;
-  /** One for each connection: a program sends no command before it has the reply to its last one. */
+  /** At most one for each connection, on which no other command is accepted meanwhile. */
   readonly #held = new Map<C, HeldReply>();
   #timing = false;
 
@@ -29,15 +30,13 @@ export class HeldReplies<C> {
     return this.#held.has(connection);
   }
 
-  /** Calls `send` once no copies of `incoming` are ending, and `remind` at intervals until then. */
+  /** The connection holds none. Calls `send` once no copies of `incoming` are ending, and `remind` at intervals until then. */
   hold(connection: C, incoming: IncomingCopies, send: () => void, remind: () => void): void {
-    const reply = { send, remind };
-    this.#held.set(connection, reply);
-    incoming.whenOver(() => {
-      if (this.#held.get(connection) !== reply) return;
+    const cancel = incoming.whenOver(() => {
       this.#held.delete(connection);
       send();
     });
+    this.#held.set(connection, { remind, cancel });
     if (this.#timing) return;
     this.#timing = true;
     this.#after(REMINDER_INTERVAL_MICROS, this.#remindAll);
@@ -45,6 +44,7 @@ export class HeldReplies<C> {
 
   /** The connection has closed. */
   drop(connection: C): void {
+    this.#held.get(connection)?.cancel();
     this.#held.delete(connection);
   }
 

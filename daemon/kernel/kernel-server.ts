@@ -10,6 +10,7 @@ import { Role, TOKEN_BYTES, tokenText } from '#contract/protocol/ipc-frames';
 import { IpcFormatError } from '#contract/protocol/ipc-value';
 import { ERRNO, isVerbsError, VerbsError } from '#contract/verbs/errors';
 import type { MemoryTier } from '#contract/verbs/provider';
+import type { IncomingCopies } from '#daemon/clients/objects/incoming-copies';
 import type { RnicHost } from '#daemon/host/rnic-host';
 import { inSlices } from '#daemon/host/slices';
 import { noteWork } from '#daemon/host/turn-note';
@@ -119,6 +120,11 @@ const NUMBER_COUNT = 2 ** 31;
 const UNSEEN_PID = 0;
 
 const NO_BYTES = new Uint8Array(0);
+
+/** True if the program expects no reply. */
+function isOneWay({ op, flags }: ShimRequest): boolean {
+  return (op === ShimOp.doorbell || op === ShimOp.arm) && (flags & RequestFlag.oneWay) !== 0;
+}
 
 /** Kinds of objects in device files. */
 const FILE_KINDS = ['pd', 'mr', 'cq', 'srq', 'qp'] as const;
@@ -348,7 +354,7 @@ export class KernelServer implements KernelServices {
     const reader = new RequestReader((request) => {
       // An earlier request of the same read has ended the file.
       if (connection.closed) return;
-      if (this.#heldReplies.has(connection) && (request.flags & RequestFlag.oneWay) === 0) {
+      if (this.#heldReplies.has(connection) && !isOneWay(request)) {
         throw new IpcFormatError('a command before the reply to the last one');
       }
       this.linger.end();
@@ -359,12 +365,18 @@ export class KernelServer implements KernelServices {
       noteWork(file.kind, request.op * 256 + (request.payload[0] ?? 0));
       const pairs = request.op === ShimOp.connect;
       const { refusals } = this.#options;
+      const ends = request.op === ShimOp.write || request.op === ShimOp.move;
+      const memory = ends ? this.memories.find(connection.credentials, file) : undefined;
+      const before = memory?.incoming.concerned;
       const reply = pairs
         ? this.#pair(connection)
         : request.op === ShimOp.explain
           ? DONE
           : executeOn(file, request, caller, refusals);
-      this.#answerSafely(connection, request, reply, file);
+      const incoming = memory?.incoming;
+      if (incoming === undefined || incoming.concerned === before || !incoming.ending) {
+        this.#answer(connection, request, reply);
+      } else this.#answerLater(connection, request, reply, incoming);
     });
     const kept = new KeptInput(connection);
     connection.serve((bytes, more) => {
@@ -403,21 +415,15 @@ export class KernelServer implements KernelServices {
   }
 
   /**
-   * Answers a request that may have ended a registration or a queue pair, or withdrawn rights, once nothing is
-   * copied any more that this concerns: the program may then reuse its memory.
+   * Answers a request that has ended a registration or a queue pair, or withdrawn rights, once no copy is under way
+   * that this concerns: the program may then reuse its memory.
    */
-  #answerSafely(
+  #answerLater(
     connection: ProgramConnection,
     request: ShimRequest,
     reply: KernelReply,
-    file: KernelFile,
+    incoming: IncomingCopies,
   ): void {
-    const ends = request.op === ShimOp.write || request.op === ShimOp.move;
-    const incoming = ends ? this.memories.find(connection.credentials, file)?.incoming : undefined;
-    if (incoming?.ending !== true) {
-      this.#answer(connection, request, reply);
-      return;
-    }
     const { op, flags, pid, id, argument } = request;
     const kept = { op, flags, pid, id, argument, payload: NO_BYTES };
     const send = (): void => this.#answer(connection, kept, reply);
@@ -428,8 +434,7 @@ export class KernelServer implements KernelServices {
   }
 
   #answer(connection: ProgramConnection, request: ShimRequest, reply: KernelReply): void {
-    const mayBeOneWay = request.op === ShimOp.doorbell || request.op === ShimOp.arm;
-    if (mayBeOneWay && (request.flags & RequestFlag.oneWay) !== 0) return;
+    if (isOneWay(request)) return;
     const wanted = (request.flags & RequestFlag.explain) !== 0;
     const reasons = wanted ? this.#reasons.take(connection.credentials.pid) : [];
     const bytes = emitReply(request.id, reasons.length === 0 ? reply : { ...reply, reasons });

@@ -101,6 +101,12 @@ class CopyGuard {
     this.#words[GuardWord.turn] = (this.#words[GuardWord.turn] ?? 0) + 1;
   }
 
+  /** This process was killed for another reason: its memory does not respond to others. */
+  noteKilled(pid: number): void {
+    Atomics.store(this.#words, GuardWord.killed, pid);
+    for (const hear of this.onEnded) hear(pid);
+  }
+
   /** True, once, if this process was the last one killed. */
   takeKilled(pid: number): boolean {
     return pid !== 0 && Atomics.compareExchange(this.#words, GuardWord.killed, pid, 0) === pid;

@@ -39,6 +39,8 @@ const EPERM = 1;
 // Newer system calls have the same number on every architecture.
 const SYS_PIDFD_SEND_SIGNAL = 424;
 const SYS_PIDFD_OPEN = 434;
+const SIGKILL = 9;
+const SYS_PROCESS_VM_WRITEV = process.arch === 'arm64' ? 271 : 311;
 
 const IOVEC_BYTES = 16;
 /** Pieces per transfer: enough for the segments of one read of a stream, unless they are short. */
@@ -330,6 +332,15 @@ export class ProcessMemory {
     return copyGuard.takeKilled(this.pid);
   }
 
+  /** Kills the process, because its memory does not respond to another one. */
+  end(): void {
+    const descriptor = this.#processDescriptor;
+    if (descriptor === undefined) return;
+    if (syscall(SYS_PIDFD_SEND_SIGNAL, descriptor, SIGKILL, 0, 0) === 0) {
+      copyGuard.noteKilled(this.pid);
+    }
+  }
+
   /** Makes every later transfer fail. A second call does nothing. */
   close(): void {
     if (this.#processDescriptor === undefined) return;
@@ -411,6 +422,24 @@ export function isProcessAlive(descriptor: number): boolean {
 export function hasProcessEnded(descriptor: number): boolean {
   const entry = new Int32Array([descriptor, POLLIN]);
   return poll(addressOf(new Uint8Array(entry.buffer)), 1, 0) === 1;
+}
+
+/**
+ * True if this thread of the process sleeps in process_vm_writev(2): memory that it reads or writes does not
+ * respond. False as well if that cannot be found out.
+ */
+export function sleepsInCopy(pid: number, thread: number): boolean {
+  const folder = `/proc/${pid}/task/${thread}`;
+  try {
+    const stat = readFileSync(`${folder}/stat`, 'latin1');
+    const state = stat.charAt(stat.lastIndexOf(')') + 2);
+    // A stopped thread also shows the call that it has returned from.
+    if (state !== 'S' && state !== 'D') return false;
+    const [call] = readFileSync(`${folder}/syscall`, 'latin1').split(' ', 1);
+    return Number(call) === SYS_PROCESS_VM_WRITEV;
+  } catch {
+    return false;
+  }
 }
 
 /** True if the process has a thread of this number. */

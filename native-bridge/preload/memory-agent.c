@@ -131,6 +131,11 @@ static int serve_write(struct memory_agent *agent, const struct agent_request *r
   return reply(agent, request->id, move(agent, request, SYS_pread64), 0);
 }
 
+/* True once the daemon is gone: programs reuse memory without its consent. */
+static bool is_alone(struct memory_agent *agent) {
+  return raw_poll(atomic_load(&agent->connection), 0, 0) > 0;
+}
+
 static _Atomic uint32_t *shared_word(uint32_t *word) { return (_Atomic uint32_t *)word; }
 
 /* Copies registered memory into another process; the kernel decides whether this one may write
@@ -202,12 +207,13 @@ static int serve_copies(struct memory_agent *agent) {
   for (;;) {
     atomic_store(shared_word(&agent->copies->idle), 0);
     do {
-      while (carry_out(agent)) {
+      bool more;
+      do {
+        if (is_alone(agent)) return -ECONNRESET;
+        more = carry_out(agent);
         int error = report_copies(agent);
         if (error != 0) return error;
-      }
-      int error = report_copies(agent);
-      if (error != 0) return error;
+      } while (more);
     } while (await_order(agent));
     /* The daemon posts, then looks whether the agent is idle. */
     atomic_store(shared_word(&agent->copies->idle), 1);

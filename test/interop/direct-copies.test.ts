@@ -51,7 +51,7 @@ describeWith(['native'], 'long messages between two programs', () => {
   });
 
   // Only root may leave page faults of the kernel unresolved.
-  it.runIf(process.getuid?.() === 0).each(['stall-source', 'stall-target'])(
+  it.runIf(process.getuid?.() === 0).each(['stall-source', 'stall-target', 'stall-unmap'])(
     'end the program whose memory does not answer, and no other: %s',
     async (how) => {
       // The daemon remembers programs with such memory by their names.

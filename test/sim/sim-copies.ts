@@ -152,6 +152,7 @@ export function simCopies(
     get ended() {
       return ring.dead;
     },
+    asleep: false,
     wake: () => ring.work(slots),
     release: () => undefined,
   });

@@ -12,6 +12,7 @@ import {
   hasThread,
   ProcessMemory,
   sharesPidNamespace,
+  sleepsInCopy,
   yamaScope,
 } from '#native-bridge/libc/process-vm';
 import type { SharedMemory } from '#native-bridge/libc/shared-memory';
@@ -138,6 +139,9 @@ export class DaemonMemory implements ClientMemory {
       get ended() {
         // An agent also ends when its process runs another program.
         return hasProcessEnded(descriptor) || (!agent.open && !hasThread(pid, ring.thread));
+      },
+      get asleep() {
+        return sleepsInCopy(pid, ring.thread);
       },
       wake: () => agent.wakeCopies(),
       release: () => {

@@ -46,7 +46,9 @@ interface CopiedMemory {
   read(offset: number, length: number, target: Uint8Array, start: number): boolean;
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean;
   /** Reads a byte of each page; a process whose memory does not answer is ended, as in any access. */
-  touch(offset: number, length: number): void;
+  touch(address: number, length: number): void;
+  /** Kills the process that has the memory. */
+  endProcess(): void;
   /** `maker` will copy something into this memory. */
   copyOrdered(maker: CopyMaker): void;
   /** One such copy is over. */
@@ -59,6 +61,8 @@ interface CopySource {
   readonly agentOpen: boolean;
   /** The thread that copies has ended. */
   readonly ended: boolean;
+  /** It sleeps while it copies. */
+  readonly asleep: boolean;
   /** Wakes its agent. */
   wake(): void;
   /** No copy is left, and none will be ordered: releases what the copies needed. */
@@ -74,6 +78,7 @@ interface CopyOrder {
   readonly length: number;
   readonly taker: CopyTaker;
   readonly lender: Lender;
+  readonly message: object;
 }
 
 /** How far a copy is. */
@@ -98,9 +103,12 @@ class Copy implements CopyOrder {
   readonly length: number;
   readonly taker: CopyTaker;
   readonly lender: Lender;
+  readonly message: object;
   stage: Stage = 'waiting';
-  /** Place in the ring. */
+  /** Place in the ring, and the addresses there. */
   slot = 0;
+  from = 0;
+  to = 0;
   /** It has begun, and its memory is no longer registered: it is not made again if it fails. */
   revoked = false;
   /** The program that receives, or the one that sends, waits until it is over. */
@@ -115,6 +123,7 @@ class Copy implements CopyOrder {
     this.length = order.length;
     this.taker = order.taker;
     this.lender = order.lender;
+    this.message = order.message;
   }
 }
 
@@ -137,6 +146,8 @@ export class DirectCopies implements Copier, CopyMaker {
   #checking = false;
   #emptyLooks = 0;
   #emptyChecks = 0;
+  /** The agent has slept in this copy for a while. */
+  #sleeping: Copy | undefined = undefined;
   #advancing = false;
   /** Whom to call after copies are over. */
   readonly #ready = new Set<() => void>();
@@ -172,11 +183,8 @@ export class DirectCopies implements Copier, CopyMaker {
   }
 
   hasten(lender: Lender): void {
-    for (const copy of this.#copies) {
-      if (copy.lender !== lender) continue;
-      if (this.#take(copy)) copy.stage = 'own';
-      awaitBySender(copy);
-    }
+    this.#takeBack((copy) => copy.lender === lender);
+    for (const copy of this.#copies) if (copy.lender === lender) awaitBySender(copy);
     this.#watch();
   }
 
@@ -203,10 +211,17 @@ export class DirectCopies implements Copier, CopyMaker {
 
   /** The process has moved memory of this backing: copies that have not begun use its new place. */
   follow(moved: object): void {
+    const uses = (copy: Copy): boolean => copy.source === moved || copy.target === moved;
+    const first = this.#copies.find(uses);
+    if (first === undefined) return;
+    // Later ones must not be made before them.
+    let later = false;
+    this.#takeBack((copy) => {
+      later ||= copy === first;
+      return later;
+    });
     for (const copy of this.#copies) {
-      if (copy.source !== moved && copy.target !== moved) continue;
-      if (this.#take(copy)) copy.stage = 'own';
-      else if (copy.target === moved) awaitByReceiver(copy);
+      if (copy.target === moved && copy.stage === 'posted') awaitByReceiver(copy);
     }
     this.#watch();
   }
@@ -251,6 +266,7 @@ export class DirectCopies implements Copier, CopyMaker {
     if (done > 0) {
       this.#copies.splice(0, done);
       this.#emptyChecks = 0;
+      this.#sleeping = undefined;
     }
     this.#next = Math.max(0, this.#next - done);
     this.#advancing = false;
@@ -312,9 +328,16 @@ export class DirectCopies implements Copier, CopyMaker {
     this.#source.release();
   }
 
-  /** Takes back everything that has not begun. */
+  /** Leaves everything that has not begun to the daemon. */
   #retake(): void {
-    for (const copy of this.#copies) if (this.#take(copy)) copy.stage = 'own';
+    this.#takeBack(() => true);
+  }
+
+  /** Leaves the meant copies that have not begun to the daemon. */
+  #takeBack(isMeant: (copy: Copy) => boolean): void {
+    const meant = this.#copies.filter(isMeant);
+    // The newest first: the agent begins whatever follows one that is taken.
+    for (const copy of meant.reverse()) if (this.#take(copy)) copy.stage = 'own';
   }
 
   /** True if the copy has not begun, and the agent will never begin it. */
@@ -325,8 +348,7 @@ export class DirectCopies implements Copier, CopyMaker {
 
   #drop(isMeant: (copy: Copy) => boolean): void {
     this.#sweep();
-    for (const copy of this.#copies) {
-      if (!isMeant(copy)) continue;
+    for (const copy of this.#copies.filter(isMeant).reverse()) {
       if (this.#take(copy)) copy.stage = 'lost';
       else if (copy.stage === 'posted') {
         copy.revoked = true;
@@ -346,9 +368,9 @@ export class DirectCopies implements Copier, CopyMaker {
       if (copy.stage !== 'waiting') continue;
       copy.slot = (this.#first + this.#slots.length) % COPY_ORDERS;
       const { target } = copy;
-      const from = copy.source.addressOf(copy.sourceOffset);
-      const to = target.addressOf(copy.targetOffset);
-      ring.post(copy.slot, from, target.pid, to, copy.length);
+      copy.from = copy.source.addressOf(copy.sourceOffset);
+      copy.to = target.addressOf(copy.targetOffset);
+      ring.post(copy.slot, copy.from, target.pid, copy.to, copy.length);
       copy.stage = 'posted';
       this.#slots.push(copy);
       posted = true;
@@ -401,18 +423,24 @@ export class DirectCopies implements Copier, CopyMaker {
     this.#emptyChecks = 0;
     const copy = this.#slots[0];
     if (copy?.stage !== 'posted') return;
-    copy.source.touch(copy.sourceOffset, copy.length);
-    copy.target.touch(copy.targetOffset, copy.length);
+    copy.source.touch(copy.from, copy.length);
+    copy.target.touch(copy.to, copy.length);
+    // The receiver may have unmapped what the agent still waits for.
+    const { asleep } = this.#source;
+    if (asleep && this.#sleeping === copy) copy.target.endProcess();
+    this.#sleeping = asleep ? copy : undefined;
   }
 }
 
 function awaitByReceiver(copy: Copy): void {
+  copy.target.incoming.concerned += 1;
   if (copy.receiverWaits) return;
   copy.receiverWaits = true;
   copy.target.incoming.beginEnding();
 }
 
 function awaitBySender(copy: Copy): void {
+  copy.source.incoming.concerned += 1;
   if (copy.senderWaits) return;
   copy.senderWaits = true;
   copy.source.incoming.beginEnding();
@@ -426,10 +454,10 @@ function carryOut({ source, sourceOffset, target, targetOffset, length }: Copy):
 }
 
 function finish(copy: Copy, end: CopyEnd): void {
-  const { source, target, lender, taker } = copy;
+  const { source, target, lender, message, taker } = copy;
   target.copyDone();
   lender.lent -= 1;
-  if (end === 'unread') lender.lendingFailed();
+  if (end === 'unread') lender.lendingFailed(message);
   taker.copied(end);
   if (copy.receiverWaits) target.incoming.endEnding();
   if (copy.senderWaits) source.incoming.endEnding();

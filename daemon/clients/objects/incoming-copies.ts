@@ -16,8 +16,10 @@ export interface CopyMaker {
 
 export class IncomingCopies {
   readonly #makers = new Set<CopyMaker>();
+  /** How often a command of the process had to do with copies that are not over. */
+  concerned = 0;
   #ending = 0;
-  #waiting: (() => void)[] = [];
+  readonly #waiting = new Set<() => void>();
 
   /** `maker` has copies into this process, or has had some. */
   note(maker: CopyMaker): void {
@@ -49,13 +51,14 @@ export class IncomingCopies {
     assert(this.#ending > 0, 'more copies ended than were ending');
     this.#ending -= 1;
     if (this.#ending > 0) return;
-    const waiting = this.#waiting;
-    this.#waiting = [];
+    const waiting = [...this.#waiting];
+    this.#waiting.clear();
     for (const run of waiting) run();
   }
 
-  /** Calls `run` once all of them are over. */
-  whenOver(run: () => void): void {
-    this.#waiting.push(run);
+  /** Calls `run` once all of them are over, unless the function that it returns is called before. */
+  whenOver(run: () => void): () => void {
+    this.#waiting.add(run);
+    return () => void this.#waiting.delete(run);
   }
 }

@@ -78,21 +78,34 @@ export class ProcessBacking implements MemoryBacking {
     source: MemoryBacking,
     sourceOffset: number,
     length: number,
-    { lender, taker }: CopyParties,
+    { lender, message, taker }: CopyParties,
   ): boolean {
     assert(source instanceof ProcessBacking, 'lent by memory of another kind');
     const { copies } = source.#owner;
     // Later, its number may be another process's.
     if (!this.#process.open) return false;
     if (copies === undefined || !this.#covers(offset, length)) return false;
-    copies.add({ source, sourceOffset, target: this, targetOffset: offset, length, taker, lender });
+    copies.add({
+      source,
+      sourceOffset,
+      target: this,
+      targetOffset: offset,
+      length,
+      lender,
+      message,
+      taker,
+    });
     return true;
   }
 
-  touch(offset: number, length: number): void {
-    const last = offset + length - 1;
-    for (let at = offset; at < last; at += PAGE_BYTES) this.read(at, 1, scratchByte, 0);
-    this.read(last, 1, scratchByte, 0);
+  touch(address: number, length: number): void {
+    const last = address + length - 1;
+    for (let at = address; at < last; at += PAGE_BYTES) this.#process.read(at, scratchByte, 0, 1);
+    this.#process.read(last, scratchByte, 0, 1);
+  }
+
+  endProcess(): void {
+    this.#process.end();
   }
 
   /** `maker` will copy something into this memory. */

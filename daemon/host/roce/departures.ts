@@ -139,7 +139,10 @@ export class Departures {
       this.#onReady(connection);
       return;
     }
-    if (count === 0) return;
+    if (count === 0) {
+      this.#parts.lent.clear();
+      return;
+    }
     const { counters } = connection.port;
     counters.sentPackets += packets;
     const receiver = this.#peerOf(connection);
@@ -155,8 +158,8 @@ export class Departures {
       this.#hand(connection, receiver, now);
       at += bytes;
     }
-    this.#parts.lent.clear();
     receiver.wire.handleInputEnd(now);
+    this.#parts.lent.clear();
     this.#onReady(receiver);
   }
 

@@ -20,6 +20,7 @@ interface Piece {
   backing: MemoryBacking;
   offset: number;
   lender: Lender;
+  message: object;
   copier: Copier;
 }
 
@@ -28,8 +29,9 @@ const NOBODY: Lender = { lent: 0, lendingFailed: () => undefined };
 export class LentPayload implements PayloadReader {
   /** Payload of a packet from which it is lent. Simulations lend less. */
   bytesMin = LENT_BYTES_MIN;
-  /** Whose payload is read. */
+  /** Whose payload is read, and of which message. */
   lender: Lender = NOBODY;
+  message: object = NOBODY;
   #bytes: Uint8Array | undefined = undefined;
   /** By ascending start. */
   readonly #pieces: Piece[] = [];
@@ -44,9 +46,9 @@ export class LentPayload implements PayloadReader {
   ): boolean {
     const copier = backing.lender;
     if (copier === undefined) return false;
-    const { lender } = this;
+    const { lender, message } = this;
     this.#bytes = target;
-    this.#pieces.push({ start, length, backing, offset, lender, copier });
+    this.#pieces.push({ start, length, backing, offset, lender, message, copier });
     lender.lent += 1;
     return true;
   }
@@ -66,14 +68,15 @@ export class LentPayload implements PayloadReader {
     taker: LentTaker,
   ): boolean {
     const end = start + length;
-    for (const { start: first, length: bytes, backing, offset: at, lender, copier } of this
-      .#pieces) {
+    for (const piece of this.#pieces) {
+      const { start: first, backing, lender, message, copier } = piece;
       const from = Math.max(start, first);
-      const size = Math.min(end, first + bytes) - from;
+      const size = Math.min(end, first + piece.length) - from;
       if (size <= 0) continue;
-      const parties = { lender, taker };
+      const parties = { lender, message, taker };
       const to = offset + from - start;
-      if (target.copyFrom?.(to, backing, at + from - first, size, parties) !== true) return false;
+      const at = piece.offset + from - first;
+      if (target.copyFrom?.(to, backing, at, size, parties) !== true) return false;
       lender.lent += 1;
       taker.copyOrdered(copier);
     }

@@ -10,8 +10,8 @@ import type { MemoryTier } from '#contract/verbs/provider';
 export interface Lender {
   /** Parts of its payload that are lent: to packets on their way, or to copies that are not over. */
   lent: number;
-  /** A copy failed because its payload could not be read. */
-  lendingFailed(): void;
+  /** A copy failed because payload of this message could not be read. */
+  lendingFailed(message: object): void;
 }
 
 /** How a copy ended. */
@@ -32,6 +32,8 @@ export interface CopyTaker {
 /** Both ends of a copy. */
 export interface CopyParties {
   readonly lender: Lender;
+  /** The lender's name of the message. */
+  readonly message: object;
   readonly taker: CopyTaker;
 }
 

@@ -3,7 +3,7 @@
  *
  * Segments that a backing gathers into one transfer are written (`settle`) before anything
  * succeeds: a receive that is complete in the meantime waits for it. Where writes take time (agent
- * tier), a completion waits for them, and later ones wait for it. If the memory is gone, every later
+ * tier, or copies of lent payload), a completion waits for them, and later ones wait for it. If the memory is gone, every later
  * completion fails, and the QP enters the error state.
  */
 import { assert } from '#base/assert';
@@ -95,7 +95,7 @@ export class CompletionGate implements LentTaker {
   /** Copies of lent payload ordered, and how many of these are over, in order. */
   copiesOrdered = 0;
   #copiesDone = 0;
-  /** Copies over after one that could not be read: nothing after it may succeed on this connection. */
+  /** Copies over since one that could not be read: no receive from it on may succeed on this connection. */
   #copiesUnread = 0;
   /** Copies of earlier connections: how they end does not matter. */
   #copiesAbandoned = 0;
@@ -135,14 +135,14 @@ export class CompletionGate implements LentTaker {
 
   /** True while writes to memory are unconfirmed. */
   get waits(): boolean {
-    return this.#writing.size > 0 || this.#copying || this.#reading || this.#writeLost;
+    return this.#writing.size > 0 || this.#copying() || this.#reading() || this.#writeLost;
   }
 
-  get #reading(): boolean {
+  #reading(): boolean {
     return this.#lender !== undefined && this.#lender.lent > 0;
   }
 
-  get #copying(): boolean {
+  #copying(): boolean {
     return this.#copiesDone !== this.copiesOrdered;
   }
 
@@ -208,13 +208,13 @@ export class CompletionGate implements LentTaker {
       this.#copyLost = this.#copiesDone;
       this.#writeLost = true;
     }
-    if (!this.#copying) this.#copiers.clear();
+    if (!this.#copying()) this.#copiers.clear();
   }
 
   /** No more data arrives: messages whose payload could not be read never will. */
   endReceiving(): void {
     if (this.#copiesUnread === 0) return;
-    for (let index = this.#heldFirst; index < this.#heldEnd; index += 1) {
+    for (let index = this.#heldFirst; index < this.#heldEnd(); index += 1) {
       const { completion: one, copies } = this.#held[index] as HeldCompletion;
       if (copies > this.#copiesDone && one.opcode === SQOpcode.receive) flushInstead(one);
     }
@@ -225,7 +225,7 @@ export class CompletionGate implements LentTaker {
 
   /** The program withdraws rights: it gets no answer until the copies that they allowed are over. */
   conclude(): void {
-    if (!this.#copying) return;
+    if (!this.#copying()) return;
     for (const copier of this.#copiers) copier.conclude(this);
   }
 
@@ -249,7 +249,7 @@ export class CompletionGate implements LentTaker {
   #forgetPieces(): void {
     this.#pieces?.clear();
     // Completions held since earlier pieces, possibly many, already have a count of 0.
-    for (let index = this.#heldEnd - 1; index >= this.#heldFirst; index -= 1) {
+    for (let index = this.#heldEnd() - 1; index >= this.#heldFirst; index -= 1) {
       const held = this.#held[index] as HeldCompletion;
       if (held.pieces === 0) break;
       held.pieces = 0;
@@ -270,7 +270,7 @@ export class CompletionGate implements LentTaker {
    */
   report(cq: CQ): boolean {
     COMPLETION.qpn = this.#user.qpn;
-    if (this.#keeper === undefined && !this.waits && !this.#releasing) {
+    if (this.#keeper === undefined && !this.waits && this.#heldCount === 0 && !this.#releasing) {
       return this.#push(cq, COMPLETION);
     }
     if (this.#keeper !== undefined) this.#keep(cq, true);
@@ -307,7 +307,7 @@ export class CompletionGate implements LentTaker {
 
   #keep(cq: CQ, reported: boolean): void {
     if (this.#held === NONE_HELD) this.#held = [];
-    let held = this.#held[this.#heldEnd];
+    let held = this.#held[this.#heldEnd()];
     if (held === undefined) {
       held = { cq, completion: new CompletionRecord(), reported, pieces: 0, copies: 0 };
       this.#held.push(held);
@@ -321,8 +321,12 @@ export class CompletionGate implements LentTaker {
     this.#holdsData ||= promisesData(COMPLETION);
   }
 
+  #oldest(): HeldCompletion {
+    return this.#held[this.#heldFirst] as HeldCompletion;
+  }
+
   /** Index after the last waiting completion. */
-  get #heldEnd(): number {
+  #heldEnd(): number {
     return this.#heldFirst + this.#heldCount;
   }
 
@@ -366,20 +370,33 @@ export class CompletionGate implements LentTaker {
     return this.#writing.size > 0;
   }
 
-  /** Writes the waiting completions unless a write is pending. Returns true if none is. */
+  /** Writes the waiting completions whose data is in place, as far as is known. Returns true if none waits. */
   release(): boolean {
     if (this.#releasing) return false;
-    if (this.#keeper !== undefined || this.#stillWriting() || this.#reading) return false;
+    if (this.#keeper !== undefined || this.#stillWriting() || this.#reading()) return false;
+    if (this.#copiesUnread > 0) this.#advanceSends();
     const lost = this.#writeLost;
     this.#writeLost = false;
     if (lost) {
       this.#releaseUpTo(this.#copyLost - 1);
       this.#failHeld(undefined);
     }
-    this.#releaseUpTo(this.#copiesDone);
+    // A full completion queue ends the queue pair meanwhile, so that others need no longer wait.
+    do this.#releaseUpTo(this.#copiesDone);
+    while (this.#heldCount > 0 && this.#oldest().copies <= this.#copiesDone);
     if (this.#heldCount === 0) this.#holdNone();
     if (lost) this.#user.handleLoss(undefined);
-    return !this.#copying;
+    return !this.#copying();
+  }
+
+  /** Payload could not be read: receives may wait for it for ever, but sends, which do not depend on it, must not. */
+  #advanceSends(): void {
+    const waiting = this.#held.slice(this.#heldFirst, this.#heldEnd());
+    const sends = waiting.filter(({ completion }) => completion.opcode !== SQOpcode.receive);
+    if (sends.length === 0) return;
+    for (const send of sends) send.copies = 0;
+    const receives = waiting.filter(({ completion }) => completion.opcode === SQOpcode.receive);
+    this.#held.splice(this.#heldFirst, waiting.length, ...sends, ...receives);
   }
 
   /** Writes the completions that wait for at most this many copies. */
@@ -387,7 +404,7 @@ export class CompletionGate implements LentTaker {
     // A completion that finds its queue full fails the queue pair, which then reports others.
     this.#releasing = true;
     while (this.#heldCount > 0) {
-      const { cq, completion, reported, copies } = this.#held[this.#heldFirst] as HeldCompletion;
+      const { cq, completion, reported, copies } = this.#oldest();
       if (copies > copiesMax) break;
       this.#heldFirst += 1;
       this.#heldCount -= 1;
@@ -429,7 +446,7 @@ export class CompletionGate implements LentTaker {
     this.#lender = undefined;
     this.#writeLost = false;
     if (flush) {
-      for (let index = this.#heldFirst; index < this.#heldEnd; index += 1) {
+      for (let index = this.#heldFirst; index < this.#heldEnd(); index += 1) {
         const { completion: one, reported } = this.#held[index] as HeldCompletion;
         if (reported) flushInstead(one);
       }
@@ -453,7 +470,7 @@ export class CompletionGate implements LentTaker {
     this.#user.found = MEMORY_GONE;
     this.#holdsData = false;
     const blames = lost === undefined || lost.kind === 'receive';
-    for (let index = this.#heldFirst; index < this.#heldEnd; index += 1) {
+    for (let index = this.#heldFirst; index < this.#heldEnd(); index += 1) {
       const { completion: one, pieces } = this.#held[index] as HeldCompletion;
       if (one.status !== CQEStatus.success) continue;
       if (lost !== undefined && pieces <= lost.index) {

@@ -72,8 +72,8 @@ export class SendQueue implements Lender {
   lent = 0;
   /** Who copies lent payload. */
   #copier: Copier | undefined = undefined;
-  /** Lent payload could not be read, which the next call of `gatheringEnded` reports. */
-  #lendingFailed = false;
+  /** Its lent payload could not be read: it fails once earlier messages are acknowledged. */
+  #unread: object | undefined = undefined;
   /** Set once a work request fails: the status it completes with when the queue is flushed. */
   failedStatus: CQEStatus = CQEStatus.success;
   /** Set if local operations used up their budget and more are waiting. */
@@ -446,34 +446,36 @@ export class SendQueue implements Lender {
     const wqe = this.#messages.at(slot);
     const { lentPayload } = this.#host;
     lentPayload.lender = this;
+    lentPayload.message = wqe;
     const refusal = wqe.gather(offset, length, target, targetStart, lentPayload);
     if (refusal !== 0) this.#blameMemory(wqe);
     return refusal;
   }
 
-  lendingFailed(): void {
-    // Otherwise its message was given up.
+  lendingFailed(message: object): void {
+    // Otherwise the message was given up.
     if (this.#messages.oldest === undefined) return;
-    this.#lendingFailed = true;
+    this.#unread ??= message;
     // Has the wire polled, and so `gatheringEnded` called.
     this.#gate.awaitLent(this);
   }
 
   /** See `DeferringUser`. A later flush reports the failed work request. */
   gatheringEnded(): AccessRefusal {
-    if (this.#lendingFailed) {
-      this.#lendingFailed = false;
-      const { oldest } = this.#messages;
-      if (oldest !== undefined) {
-        this.#blameMemory(oldest);
-        return AccessRefusal.memoryLost;
-      }
-    }
     this.#gathered ??= new GatheredPayload(this.#deferred);
-    if (this.#gathered.finish()) return AccessRefusal.none;
+    if (this.#gathered.finish())
+      return this.#unread === undefined ? AccessRefusal.none : this.#failUnread();
     const { failed } = this.#gathered;
     if (failed === undefined) return AccessRefusal.stagInvalid;
     this.#blameMemory(failed);
+    return AccessRefusal.memoryLost;
+  }
+
+  #failUnread(): AccessRefusal {
+    const { oldest } = this.#messages;
+    if (oldest === undefined || oldest !== this.#unread) return AccessRefusal.none;
+    this.#unread = undefined;
+    this.#blameMemory(oldest);
     return AccessRefusal.memoryLost;
   }
 
@@ -717,7 +719,7 @@ export class SendQueue implements Lender {
       this.#gate.awaitLent(this);
     }
     this.#ahead?.forget();
-    this.#lendingFailed = false;
+    this.#unread = undefined;
     this.#outstanding = NO_REQUESTS;
     this.#ord = 0;
     this.#messages.clear();

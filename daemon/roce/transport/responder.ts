@@ -87,6 +87,8 @@ export class Responder {
   #settledPsn = 0;
   /** Requests from `#settledPsn` on, oldest first. */
   readonly #copying: Copying[] = [];
+  /** Copies ordered for accepted packets. */
+  #copiesNoted = 0;
   /** Some of them have been settled since the last acknowledgment. */
   #copied = false;
   /** Requests executed, modulo 2^24. */
@@ -470,9 +472,22 @@ export class Responder {
 
   /** Advances past an executed packet. */
   #accept(packet: Readonly<Packet>, count: number): void {
-    this.#expectedPsn = addPsn(this.#expectedPsn, count);
+    const psn = this.#expectedPsn;
+    this.#expectedPsn = addPsn(psn, count);
+    if (this.#user.copiesOrdered !== this.#copiesNoted) this.#noteCopies(psn);
     this.#refusing = false;
     if (packet.ackRequest) this.#ackDue = true;
+  }
+
+  /** The payload of the packet with this PSN is copied later; that of all before it may be acknowledged earlier. */
+  #noteCopies(psn: number): void {
+    const { copiesOrdered } = this.#user;
+    const copying = this.#copying;
+    if (copying.length === 0 && psn !== this.#settledPsn) {
+      copying.push({ psn, copies: this.#copiesNoted });
+    }
+    copying.push({ psn: this.#expectedPsn, copies: copiesOrdered });
+    this.#copiesNoted = copiesOrdered;
   }
 
   /** Advances past an executed message. */

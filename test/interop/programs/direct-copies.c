@@ -7,7 +7,8 @@
  *   once the child continues;
  * - "kill-send" the child is killed while it sends: the parent's queue pair does not fail;
  * - "atomics" the child's other queue pair does atomics on the region that it writes to without a pause;
- * - "stall-source" and "stall-target" the child's memory does not answer when it is copied.
+ * - "stall-source" and "stall-target" the child's memory does not answer when it is copied; "stall-unmap" is the
+ *   latter, and the child unmaps it.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -43,7 +44,7 @@ struct end {
   uint64_t address;
 };
 
-static struct ibv_context *context;
+static struct ibv_context *context, *beside;
 static struct ibv_pd *pd;
 static struct ibv_cq *cq;
 static struct ibv_qp *qp, *other;
@@ -61,6 +62,7 @@ static void set_up(const char *device, int wire, bool receives) {
   /* The first connection of the process to the daemon does not stay. */
   struct ibv_context *first = open_device(device);
   context = open_device(device);
+  beside = open_device(device);
   CHECK(ibv_close_device(first) == 0);
   pd = MADE(ibv_alloc_pd(context));
   cq = MADE(ibv_create_cq(context, 256, NULL, NULL, 0));
@@ -245,6 +247,7 @@ static void stall(uint8_t *part) {
 static void post_to_stalled(void) {
   while (!is_served()) usleep(1000);
   usleep(20 * 1000);
+  memory[LONG - 64] = 2;
   post_chain(LONG - 64, LONG + 64);
 }
 
@@ -254,7 +257,7 @@ static void outlive(pid_t child, int wire, bool sends) {
   char ready;
   CHECK(read(wire, &ready, 1) == 1);
   if (sends) post_to_stalled();
-  else while (*(volatile uint8_t *)(memory + LONG - 64) == 0) sched_yield();
+  else while (*(volatile uint8_t *)(memory + LONG - 64) != 2) sched_yield();
   CHECK(waitpid(child, &status, 0) == child);
   CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
   if (!sends) CHECK(*flag() == 0);
@@ -291,6 +294,9 @@ static void lose_sender(pid_t child, uint32_t *seed) {
 
 static void *continue_later(void *child) {
   usleep(60 * 1000);
+  /* What has nothing to do with copies does not wait for them. */
+  struct ibv_pd *unrelated = MADE(ibv_alloc_pd(beside));
+  CHECK(ibv_dealloc_pd(unrelated) == 0);
   kill(*(pid_t *)child, SIGCONT);
   return NULL;
 }
@@ -349,6 +355,11 @@ int main(int count, char **words) {
         stall(memory + LONG);
         CHECK(write(wires[1], how, 1) == 1);
         if (strcmp(how, "stall-source") == 0) post_to_stalled();
+        if (strcmp(how, "stall-unmap") == 0) {
+          while (*(volatile uint8_t *)(memory + LONG - 64) != 2) sched_yield();
+          usleep(100 * 1000);
+          CHECK(munmap(memory + LONG, LONG) == 0);
+        }
         for (;;) pause();
       }
       if (sends) send_for_ever();
@@ -368,7 +379,7 @@ int main(int count, char **words) {
     }
     if (atomics || stalls) {
       int status;
-      if (stalls) outlive(child, wires[0], strcmp(how, "stall-target") == 0);
+      if (stalls) outlive(child, wires[0], strcmp(how, "stall-source") != 0);
       else CHECK(waitpid(child, &status, 0) == child && status == 0);
       return 0;
     }
@@ -378,6 +389,7 @@ int main(int count, char **words) {
     waitpid(child, NULL, 0);
     CHECK(ibv_destroy_qp(other) == 0);
     CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+    CHECK(ibv_close_device(beside) == 0);
     munmap(memory, 2 * BYTES + 4096);
     close(wires[0]);
     close(wires[1]);

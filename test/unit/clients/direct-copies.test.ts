@@ -127,7 +127,11 @@ class Region {
 
   order(source: Region, offset = 0, length = BYTES): void {
     lender.lent += 1;
-    const placed = this.backing.copyFrom(offset, source.backing, offset, length, { lender, taker });
+    const placed = this.backing.copyFrom(offset, source.backing, offset, length, {
+      lender,
+      message: lender,
+      taker,
+    });
     expect(placed).toBe(true);
   }
 }
@@ -173,6 +177,7 @@ beforeEach(() => {
       get ended() {
         return ended;
       },
+      asleep: false,
       wake: () => {
         wakes += 1;
       },
@@ -270,7 +275,7 @@ describe('copies by an agent', () => {
   it('are refused by memory of a process that has ended', () => {
     const [source, target] = [new Region(3), new Region()];
     memory.close();
-    const ends = { lender, taker };
+    const ends = { lender, message: lender, taker };
     expect(target.backing.copyFrom(0, source.backing, 0, 1, ends)).toBe(false);
   });
 
@@ -350,6 +355,53 @@ describe('copies by an agent', () => {
     copies.handleCopied();
     expect([results, target.bytes[0], room.bytes[0]]).toEqual([['placed'], 1, 3]);
   });
+
+  it('do not overtake an earlier one that uses the new place of moved memory', () => {
+    const [source, first, second, flag] = [
+      new Region(3),
+      new Region(1),
+      new Region(1),
+      new Region(1),
+    ];
+    const room = new Region(1);
+    first.order(source);
+    second.order(source);
+    flag.order(source, 0, 64);
+    agent.begin();
+    second.backing.move(Number(addressOf(room.bytes)));
+    agent.finish();
+    agent.pass();
+    expect(agent.run()).toBe(0);
+    copies.handleCopied();
+    expect([room.bytes[0], flag.bytes[0]]).toEqual([3, 3]);
+  });
+
+  it.each(['hasten', 'handleClosed', 'close'] as const)(
+    'do not overtake an earlier one that the daemon takes back while the agent works: %s',
+    (how) => {
+      const [source, data, flag] = [new Region(3), new Region(1), new Region(1)];
+      data.order(source);
+      flag.order(source, 0, 64);
+      // The agent sees the first cancellation before the second.
+      const cancel = ring.cancel.bind(ring);
+      ring.cancel = (slot) => {
+        const done = cancel(slot);
+        agent.pass();
+        if (agent.begin()) agent.finish();
+        return done;
+      };
+      let early = false;
+      const write = data.backing.write.bind(data.backing);
+      data.backing.write = (...parts) => {
+        early ||= flag.bytes[0] === 3;
+        return write(...parts);
+      };
+      if (how === 'hasten') copies.hasten(lender);
+      else copies[how]();
+      settle();
+      expect(early).toBe(false);
+    },
+  );
 
   it('are made by the daemon if the agent goes, except those that it has begun', () => {
     const [source, target] = [new Region(3), new Region(1)];
