@@ -294,7 +294,7 @@ static void lose_sender(pid_t child, uint32_t *seed) {
 
 static void *continue_later(void *child) {
   usleep(60 * 1000);
-  /* What has nothing to do with copies does not wait for them. */
+  /* Other commands do not wait for copies. */
   struct ibv_pd *unrelated = MADE(ibv_alloc_pd(beside));
   CHECK(ibv_dealloc_pd(unrelated) == 0);
   kill(*(pid_t *)child, SIGCONT);

@@ -7,9 +7,9 @@ import { CQEStatus, QueueFlag, SQOpcode } from '#contract/protocol/queue-layout'
 import { QPState } from '#contract/verbs/enums';
 import { RnicHost } from '#daemon/host/rnic-host';
 import { ROCE_NETWORK } from '#daemon/host/roce/roce-network';
-import { Prng } from '../../support/prng.ts';
-import { VALUES } from '../../support/program-steps.ts';
-import { VirtualClock, VirtualTime } from '../../support/virtual-time.ts';
+import { Prng } from '#test/support/prng';
+import { VALUES } from '#test/support/program-steps';
+import { VirtualClock, VirtualTime } from '#test/support/virtual-time';
 import type { SimProcesses } from '../sim-copies.ts';
 import { MemoryEnd } from './memory-end.ts';
 import { MemoryProgram, type Region } from './memory-program.ts';
