@@ -508,6 +508,10 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return this.#sendQueue.lent > 0;
   }
 
+  get unread(): boolean {
+    return this.#sendQueue.unread;
+  }
+
   awaitCopies(): void {
     this.#host.waiting.add(this);
   }

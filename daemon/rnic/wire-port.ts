@@ -366,6 +366,8 @@ export interface DeferringUser extends WireUser {
   ): AccessRefusal;
   /** True while lent bytes are being copied: nothing else may overtake them. */
   readonly lending: boolean;
+  /** Lent bytes of a message could not be read: nothing more is sent. */
+  readonly unread: boolean;
   /** Asks for a pump once lent bytes are copied. */
   awaitCopies(): void;
   /** Copies of lent bytes that were ordered into memory of this queue pair. */

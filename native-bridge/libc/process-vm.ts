@@ -40,6 +40,8 @@ const EPERM = 1;
 const SYS_PIDFD_SEND_SIGNAL = 424;
 const SYS_PIDFD_OPEN = 434;
 const SIGKILL = 9;
+/** Kernel functions in which frozen threads sleep. */
+const FREEZERS: ReadonlySet<string> = new Set(['__refrigerator', 'get_signal', 'do_freezer_trap']);
 const SYS_PROCESS_VM_WRITEV = process.arch === 'arm64' ? 271 : 311;
 
 const IOVEC_BYTES = 16;
@@ -436,7 +438,9 @@ export function sleepsInCopy(pid: number, thread: number): boolean {
     // A stopped thread also shows the call that it has returned from.
     if (state !== 'S' && state !== 'D') return false;
     const [call] = readFileSync(`${folder}/syscall`, 'latin1').split(' ', 1);
-    return Number(call) === SYS_PROCESS_VM_WRITEV;
+    if (Number(call) !== SYS_PROCESS_VM_WRITEV) return false;
+    // So does one that a freezer stops (docker pause).
+    return !FREEZERS.has(readFileSync(`${folder}/wchan`, 'latin1'));
   } catch {
     return false;
   }

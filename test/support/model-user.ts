@@ -128,6 +128,7 @@ export class ModelUser implements DeferringUser {
   /** Received data is not in memory yet. */
   placing = false;
   readonly lending = false;
+  readonly unread = false;
   readonly copiesOrdered = 0;
   readonly copiesDone = 0;
   /** Called at each completion. */

@@ -32,6 +32,8 @@ export interface CopyLoop {
   drain(): void;
   /** Lets another thread have the core. */
   yieldCore(): void;
+  /** Reads the clock: accesses to a process's memory look at the last reading. */
+  readClock(): void;
 }
 
 /** Registered memory of a process. */
@@ -45,8 +47,11 @@ interface CopiedMemory {
   addressOf(offset: number): number;
   read(offset: number, length: number, target: Uint8Array, start: number): boolean;
   write(offset: number, bytes: Uint8Array, start: number, length: number): boolean;
-  /** Reads a byte of each page; a process whose memory does not answer is ended, as in any access. */
-  touch(address: number, length: number): void;
+  /**
+   * Reads a byte of each page; a process whose memory does not answer is ended, as in any access. Returns false if
+   * a page is not there.
+   */
+  touch(address: number, length: number): boolean;
   /** Kills the process that has the memory. */
   endProcess(): void;
   /** `maker` will copy something into this memory. */
@@ -257,7 +262,11 @@ export class DirectCopies implements Copier, CopyMaker {
     for (; done < this.#copies.length; done += 1) {
       const copy = this.#copies[done] as Copy;
       if (copy.stage === 'waiting' && !this.usable) copy.stage = 'own';
-      if (copy.stage === 'own') copy.stage = carryOut(copy);
+      if (copy.stage === 'own') {
+        this.#loop.readClock();
+        copy.stage = carryOut(copy);
+        if (copy.stage === 'unread') this.#leaveOut(copy);
+      }
       if (copy.stage === 'waiting' || copy.stage === 'posted') break;
       finish(copy, copy.stage);
       if (copy.target.onReady !== undefined) ready.add(copy.target.onReady);
@@ -278,6 +287,14 @@ export class DirectCopies implements Copier, CopyMaker {
     this.#loop.drain();
     this.#releaseUnused();
     return true;
+  }
+
+  /** Nothing of the same connection arrives after what could not be read. */
+  #leaveOut({ taker }: Copy): void {
+    for (const copy of this.#copies) {
+      if (copy.taker === taker && (copy.stage === 'own' || copy.stage === 'waiting'))
+        copy.stage = 'unread';
+    }
   }
 
   /** Throws `InvariantError` if its counts are wrong. */
@@ -338,6 +355,9 @@ export class DirectCopies implements Copier, CopyMaker {
     const meant = this.#copies.filter(isMeant);
     // The newest first: the agent begins whatever follows one that is taken.
     for (const copy of meant.reverse()) if (this.#take(copy)) copy.stage = 'own';
+    // What is ordered later must not overtake them either.
+    const own = this.#copies.findIndex(({ stage }) => stage === 'own');
+    if (own >= 0) this.#next = Math.min(this.#next, own);
   }
 
   /** True if the copy has not begun, and the agent will never begin it. */
@@ -423,11 +443,16 @@ export class DirectCopies implements Copier, CopyMaker {
     this.#emptyChecks = 0;
     const copy = this.#slots[0];
     if (copy?.stage !== 'posted') return;
-    copy.source.touch(copy.from, copy.length);
-    copy.target.touch(copy.to, copy.length);
-    // The receiver may have unmapped what the agent still waits for.
+    this.#loop.readClock();
+    const { source, target, length } = copy;
+    const readable = source.touch(copy.from, length);
+    const writable = target.touch(copy.to, length);
     const { asleep } = this.#source;
-    if (asleep && this.#sleeping === copy) copy.target.endProcess();
+    if (asleep && this.#sleeping === copy) {
+      // A process has unmapped what the agent still waits for. If neither has, the agent itself is held up.
+      if (!readable) source.endProcess();
+      else if (!writable) target.endProcess();
+    }
     this.#sleeping = asleep ? copy : undefined;
   }
 }

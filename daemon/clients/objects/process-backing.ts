@@ -98,10 +98,13 @@ export class ProcessBacking implements MemoryBacking {
     return true;
   }
 
-  touch(address: number, length: number): void {
+  touch(address: number, length: number): boolean {
     const last = address + length - 1;
-    for (let at = address; at < last; at += PAGE_BYTES) this.#process.read(at, scratchByte, 0, 1);
-    this.#process.read(last, scratchByte, 0, 1);
+    let whole = this.#process.read(last, scratchByte, 0, 1);
+    for (let at = address; at < last; at += PAGE_BYTES) {
+      whole = this.#process.read(at, scratchByte, 0, 1) && whole;
+    }
+    return whole;
   }
 
   endProcess(): void {

@@ -280,7 +280,11 @@ export class PacketNetwork implements ConnectionUser, UdpUser {
       if (!this.#outward.hasRoom(connection, now)) break;
       const bytes = wire.pollPacket(departures.bytes, departures.nextStart, now, wholeBytes, lends);
       more = bytes > 0;
-      if (!more) break;
+      if (!more) {
+        // Payload lent before may have failed.
+        if (!burst) wire.endPolling();
+        break;
+      }
       sentBytes += bytes + PACKET_COST_BYTES;
       if (burst) departures.enqueue(bytes, wire.polledSpan);
       else if (wire.endPolling()) departures.deliver(connection, bytes, now);

@@ -125,6 +125,7 @@ export function sendCopies(file: OpenDevice, caller: KernelCaller): KernelReply 
     after: (delay: Micros, run: () => void) => host.clock.after(delay, run),
     drain: () => host.drain(),
     yieldCore,
+    readClock: () => void host.now(),
   };
   const memory = memories.find(caller.credentials, file);
   const ring = memory?.openCopies(loop, file.client.ledger.share);

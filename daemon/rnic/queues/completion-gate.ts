@@ -180,7 +180,9 @@ export class CompletionGate implements LentTaker {
   /** Orders copies of lent payload, after writing buffered segments. */
   #borrow(backing: MemoryBacking, offset: number, start: number, length: number): boolean {
     this.settledEarly ||= this.#keeper !== undefined;
-    if (!this.settle() || !this.#lent.copyTo(backing, offset, start, length, this)) return false;
+    // To settle may end the queue pair.
+    if (!this.settle() || !this.#user.receiving) return false;
+    if (!this.#lent.copyTo(backing, offset, start, length, this)) return false;
     this.#user.awaitWrites();
     return true;
   }

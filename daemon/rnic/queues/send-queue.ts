@@ -452,6 +452,11 @@ export class SendQueue implements Lender {
     return refusal;
   }
 
+  /** Lent payload could not be read: nothing more is sent. */
+  get unread(): boolean {
+    return this.#unread !== undefined;
+  }
+
   lendingFailed(message: object): void {
     // Otherwise the message was given up.
     if (this.#messages.oldest === undefined) return;

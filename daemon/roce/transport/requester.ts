@@ -231,6 +231,7 @@ export class Requester {
   /** Writes the next request packet at `start`. Returns its length, or 0 if there is none now. */
   poll(target: Uint8Array, start: number, now: Micros, wholeBytes: number, lends: boolean): number {
     if (!this.#open || this.#outcome.stopped || this.#waits) return 0;
+    if (this.#user.unread) return 0;
     if (this.#timers.isSet(Timer.rnr)) return 0;
     if (this.#sendPsn === this.#nextPsn && !this.#take()) return 0;
     const message = this.#messages.at(this.#cursor);

@@ -577,8 +577,8 @@ export class Responder {
     const settled = this.#settledPsn === this.#expectedPsn;
     if (!settled && !this.#copied) return 0;
     const reply = this.#replies.head;
-    if (reply !== undefined) {
-      if (!settled && psnDistance(reply.firstPsn, this.#settledPsn) >= 0) return 0;
+    const due = settled || reply === undefined || psnDistance(reply.firstPsn, this.#settledPsn) < 0;
+    if (reply !== undefined && due) {
       if (this.#waits) return 0;
       if (reply.atomic) return this.#sendResult(reply, target, start);
       const bytes = this.#sendData(reply, target, start, wholeBytes);

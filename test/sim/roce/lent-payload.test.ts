@@ -33,9 +33,12 @@ class World {
   readonly #prng: Prng;
   readonly #time = new VirtualTime();
   readonly host: RnicHost;
+  /** A capture. */
+  readonly tap = { watched: false, packet: () => undefined };
   readonly #programs: readonly MemoryProgram[];
 
-  constructor(seed: number) {
+  /** `devices`: of each program. */
+  constructor(seed: number, devices: readonly number[] = [0, 1]) {
     this.#prng = new Prng(seed);
     const clock = new VirtualClock(this.#time, new Prng(this.#prng.next()));
     const hold = (): never => {
@@ -44,6 +47,14 @@ class World {
     this.host = new RnicHost({
       system: { clock, network: { hold, sourceAddress: () => '127.0.0.1' } },
       roce: ROCE_NETWORK,
+      observer: {
+        tap: {
+          packets: this.tap,
+          opened: () => {
+            throw new Error('no link');
+          },
+        },
+      },
       devices: [2, 3].map((last) => ({
         name: `roce${last}`,
         addresses: [`127.0.0.${last}`],
@@ -51,18 +62,18 @@ class World {
       })),
     });
     const processes: SimProcesses = new Map();
-    this.#programs = [0, 1].map((index) => {
+    this.#programs = devices.map((index) => {
       const options = { shares: false, processes };
       return new MemoryProgram(this.host, index, this.#time, this.#prng, options);
     });
   }
 
   /** A connection between the programs, the sender's end first. */
-  pair(): [MemoryEnd, MemoryEnd] {
+  pair(path: object = PATH): [MemoryEnd, MemoryEnd] {
     const [left, right] = this.#programs.map((each) => new MemoryEnd(this.host, each, this.#prng));
     if (left === undefined || right === undefined) throw new Error('two programs');
-    left.connect(right, { ...PATH, sqPsn: 100, rqPsn: 200 });
-    right.connect(left, { ...PATH, sqPsn: 200, rqPsn: 100 });
+    left.connect(right, { ...PATH, ...path, sqPsn: 100, rqPsn: 200 });
+    right.connect(left, { ...PATH, ...path, sqPsn: 200, rqPsn: 100 });
     return [left, right];
   }
 
@@ -213,3 +224,105 @@ it('ends a queue pair in order whose completion queue is full', async () => {
     world.host.assertDeepInvariants();
   }
 });
+
+it('fails the work request although a capture has begun meanwhile', async () => {
+  const stuck: number[] = [];
+  for (const seed of seeds) {
+    const world = new World(seed);
+    const [sender, receiver] = world.pair({ timeout: 0 });
+    const [good, bad] = [
+      sender.program.register('process_vm'),
+      sender.program.register('process_vm'),
+    ];
+    const { targets } = receiver;
+    write(sender, 0, good, 8, targets, 0);
+    write(sender, 1, good, LONG, targets, PLACE);
+    write(sender, 2, bad, LONG, targets, 2 * PLACE);
+    sender.ring();
+    await world.steps(seed % 5);
+    world.drop(bad);
+    world.tap.watched = true;
+    await world.steps(STEPS);
+    const got = taken(sender);
+    if (got.length !== 3) stuck.push(seed);
+  }
+  expect(stuck).toEqual([]);
+});
+
+const GOOD = 0xaa;
+const BAD = 0xbb;
+const PLACES = [
+  ['two devices', [0, 1]],
+  ['one device', [0, 0]],
+] as const;
+
+for (const [name, devices] of PLACES) {
+  for (const length of [8, LONG]) {
+    it(`places no Write of ${length} bytes after one that could not be read: ${name}`, async () => {
+      const wrong: number[] = [];
+      for (const seed of seeds) {
+        const world = new World(seed, devices);
+        const [sender, receiver] = world.pair();
+        const [good, bad] = [
+          sender.program.register('process_vm'),
+          sender.program.register('process_vm'),
+        ];
+        good.area.bytes.fill(GOOD);
+        bad.area.bytes.fill(BAD);
+        const { targets } = receiver;
+        targets.area.bytes.fill(0);
+        write(sender, 0, good, 8, targets, 0);
+        write(sender, 1, good, LONG, targets, PLACE);
+        write(sender, 2, bad, LONG, targets, 2 * PLACE);
+        write(sender, 3, good, length, targets, 3 * PLACE);
+        sender.ring();
+        await world.steps(seed % 5);
+        world.drop(bad);
+        await world.steps(STEPS);
+        const { bytes } = targets.area;
+        if (bytes[2 * PLACE] !== BAD && bytes[3 * PLACE] === GOOD) wrong.push(seed);
+      }
+      expect(wrong).toEqual([]);
+    });
+  }
+}
+
+for (const [name, devices] of PLACES) {
+  for (const timeout of [0, 17]) {
+    it(`fails the work request although a Read follows: ${name}, timeout ${timeout}`, async () => {
+      const wrong: string[] = [];
+      for (const seed of seeds) {
+        const world = new World(seed, devices);
+        const [sender, receiver] = world.pair({ timeout });
+        const [good, bad, sink] = [
+          sender.program.register('process_vm'),
+          sender.program.register('process_vm'),
+          sender.program.register('process_vm'),
+        ];
+        const { targets } = receiver;
+        write(sender, 0, good, 8, targets, 0);
+        write(sender, 1, good, LONG, targets, PLACE);
+        write(sender, 2, bad, LONG, targets, 2 * PLACE);
+        const sges = [{ addr: sink.area.address, length: 64, lkey: sink.mr.lkey }];
+        const at = { raddr: BigInt(targets.area.address), rkey: targets.mr.rkey };
+        sender.sends.post({
+          opcode: SQOpcode.read,
+          wrId: 3,
+          flags: QueueFlag.signalled,
+          sges,
+          ...at,
+        });
+        sender.ring();
+        await world.steps(seed % 5);
+        world.drop(bad);
+        await world.steps(STEPS);
+        const got = taken(sender)
+          .map(([id, status]) => `${id}:${status}`)
+          .join(' ');
+        if (got !== `0:0 1:0 2:${CQEStatus.locProtErr} 3:${CQEStatus.wrFlushErr}`)
+          wrong.push(`${seed}: ${got}`);
+      }
+      expect(wrong).toEqual([]);
+    });
+  }
+}

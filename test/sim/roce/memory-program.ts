@@ -179,6 +179,7 @@ export class MemoryProgram {
       after: (delay, run) => time.after(delay, run),
       drain: () => host.drain(),
       yieldCore: () => undefined,
+      readClock: () => undefined,
     };
     this.memory.copyDirectly(loop, processes, time, prng);
     this.#direct = true;

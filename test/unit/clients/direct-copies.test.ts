@@ -169,6 +169,7 @@ beforeEach(() => {
       after: (_, run) => void alarms.push(run),
       drain: () => undefined,
       yieldCore: () => undefined,
+      readClock: () => undefined,
     },
     {
       get agentOpen() {
@@ -374,6 +375,55 @@ describe('copies by an agent', () => {
     expect(agent.run()).toBe(0);
     copies.handleCopied();
     expect([room.bytes[0], flag.bytes[0]]).toEqual([3, 3]);
+  });
+
+  it('of a message after one that could not be read are not placed', () => {
+    const [bad, good, first, later] = [new Region(3), new Region(4), new Region(1), new Region(1)];
+    first.order(bad);
+    later.order(good);
+    bad.backing.release();
+    agent.begin();
+    agent.finish(EFAULT);
+    copies.handleCopied();
+    settle();
+    expect([results[0], first.bytes[0], later.bytes[0]]).toEqual(['unread', 1, 1]);
+  });
+
+  it('ordered after the memory of an earlier one has moved, do not overtake that one', () => {
+    const [source, first, second, flag] = [
+      new Region(3),
+      new Region(1),
+      new Region(1),
+      new Region(1),
+    ];
+    const room = new Region(1);
+    first.order(source);
+    second.order(source);
+    agent.begin();
+    second.backing.move(Number(addressOf(room.bytes)));
+    flag.order(source, 0, 64);
+    agent.finish();
+    agent.pass();
+    agent.run();
+    expect([room.bytes[0], flag.bytes[0]]).not.toEqual([1, 3]);
+  });
+
+  it('ordered after an earlier one has failed, which a drop noticed, do not overtake it', () => {
+    const [source, first, flag, gone] = [
+      new Region(3),
+      new Region(1),
+      new Region(1),
+      new Region(1),
+    ];
+    first.order(source);
+    gone.order(source);
+    agent.begin();
+    agent.finish(EFAULT);
+    gone.backing.release();
+    flag.order(source, 0, 64);
+    agent.pass();
+    agent.run();
+    expect([first.bytes[0], flag.bytes[0]]).not.toEqual([1, 3]);
   });
 
   it.each(['hasten', 'handleClosed', 'close'] as const)(
