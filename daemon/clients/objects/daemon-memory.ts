@@ -118,7 +118,7 @@ export class DaemonMemory implements ClientMemory {
   /**
    * Makes the ring of orders for the client's agent, once; `share`, if any, is charged for its mapping and for
    * another descriptor of the process. Returns undefined if the agent cannot copy: it names processes by their
-   * numbers, which must be the daemon's. Throws the limit's error.
+   * numbers, which must be the daemon's. Throws the limit's error, and ENOMEM.
    */
   openCopies(loop: CopyLoop, share: UserShare | undefined): CopyRing | undefined {
     const agent = this.#agent;
@@ -126,12 +126,8 @@ export class DaemonMemory implements ClientMemory {
     const { pid } = this.#peer;
     if (agent === undefined || this.#copies !== undefined || memory === undefined) return undefined;
     if (!sharesPidNamespace(pid)) return undefined;
-    const opened = takeFor(share, COPY_CHARGES, () => openRing(memory));
-    if (opened === undefined) {
-      for (const name of COPY_CHARGES) share?.give(name);
-      return undefined;
-    }
-    const { ring, descriptor } = opened;
+    const open = (): OpenedRing => orNoMemory(() => openRing(memory));
+    const { ring, descriptor } = takeFor(share, COPY_CHARGES, open);
     const copies = new DirectCopies(ring, loop, {
       get agentOpen() {
         return agent.open;
@@ -307,15 +303,19 @@ function handlesOf(
   return { move: (address) => backing.move(address), release: () => backing.release() };
 }
 
-/** A ring, and a pidfd of the process that outlives its memory; undefined if the system refuses one. */
-function openRing(memory: ProcessMemory): { ring: CopyRing; descriptor: number } | undefined {
-  let descriptor: number | undefined;
+/** A ring, and a pidfd of the process that outlives its memory. */
+interface OpenedRing {
+  readonly ring: CopyRing;
+  readonly descriptor: number;
+}
+
+/** Throws `SystemCallError`. */
+function openRing(memory: ProcessMemory): OpenedRing {
+  const descriptor = memory.duplicate();
   try {
-    descriptor = memory.duplicate();
     return { ring: new CopyRing(), descriptor };
   } catch (error) {
-    if (descriptor !== undefined) closeDescriptor(descriptor);
-    if (error instanceof SystemCallError) return undefined;
+    closeDescriptor(descriptor);
     throw error;
   }
 }

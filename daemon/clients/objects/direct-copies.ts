@@ -217,14 +217,10 @@ export class DirectCopies implements Copier, CopyMaker {
   /** The process has moved memory of this backing: copies that have not begun use its new place. */
   follow(moved: object): void {
     const uses = (copy: Copy): boolean => copy.source === moved || copy.target === moved;
-    const first = this.#copies.find(uses);
-    if (first === undefined) return;
+    const first = this.#copies.findIndex(uses);
+    if (first < 0) return;
     // Later ones must not be made before them.
-    let later = false;
-    this.#takeBack((copy) => {
-      later ||= copy === first;
-      return later;
-    });
+    this.#takeBack((_, index) => index >= first);
     for (const copy of this.#copies) {
       if (copy.target === moved && copy.stage === 'posted') awaitByReceiver(copy);
     }
@@ -351,7 +347,7 @@ export class DirectCopies implements Copier, CopyMaker {
   }
 
   /** Leaves the meant copies that have not begun to the daemon. */
-  #takeBack(isMeant: (copy: Copy) => boolean): void {
+  #takeBack(isMeant: (copy: Copy, index: number) => boolean): void {
     const meant = this.#copies.filter(isMeant);
     // The newest first: the agent begins whatever follows one that is taken.
     for (const copy of meant.reverse()) if (this.#take(copy)) copy.stage = 'own';
