@@ -128,27 +128,27 @@ export class Departures {
 
   /** Delivers the packets of a burst, unless their payload is gone. */
   deliverBurst(connection: PacketConnection, now: Micros): void {
+    this.#handBurst(connection, now);
+    this.#parts.lent.clear();
+  }
+
+  #handBurst(connection: PacketConnection, now: Micros): void {
     const count = this.#burst;
     const packets = this.#burstPackets;
     this.#burst = 0;
     this.#burstBytes = 0;
     this.#burstPackets = 0;
     if (!connection.wire.endPolling()) {
-      this.#parts.lent.clear();
       // Polls again the packets that can be sent.
       this.#onReady(connection);
       return;
     }
-    if (count === 0) {
-      this.#parts.lent.clear();
-      return;
-    }
+    if (count === 0) return;
     const { counters } = connection.port;
     counters.sentPackets += packets;
     const receiver = this.#peerOf(connection);
     if (receiver === undefined || !isPeer(receiver, connection)) {
       counters.undeliverable += packets;
-      this.#parts.lent.clear();
       return;
     }
     let at = 0;
@@ -159,7 +159,6 @@ export class Departures {
       at += bytes;
     }
     receiver.wire.handleInputEnd(now);
-    this.#parts.lent.clear();
     this.#onReady(receiver);
   }
 
