@@ -3,7 +3,6 @@
  *
  * Pure: memory comes as backings and rings, time as arguments, randomness as a seed or a source.
  */
-
 import { assert } from '#base/assert';
 import { Fifo } from '#base/fifo';
 import { type Random32, seededRandom } from '#base/random';

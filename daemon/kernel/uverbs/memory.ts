@@ -1,5 +1,4 @@
 /** Commands for protection domains and memory regions. */
-
 import type { Micros } from '#base/time';
 import { Access } from '#contract/verbs/enums';
 import { ERRNO, invalid, isVerbsError, VerbsError } from '#contract/verbs/errors';

@@ -24,14 +24,14 @@ interface Piece {
   copier: Copier;
 }
 
-const NOBODY: Lender = { lent: 0, lendingFailed: () => undefined };
+const NO_LENDER: Lender = { lent: 0, lendingFailed: () => undefined };
 
 export class LentPayload implements PayloadReader {
   /** Payload of a packet from which it is lent. Simulations lend less. */
   bytesMin = LENT_BYTES_MIN;
   /** Whose payload is read, and of which message. */
-  lender: Lender = NOBODY;
-  message: object = NOBODY;
+  lender: Lender = NO_LENDER;
+  message: object = NO_LENDER;
   #bytes: Uint8Array | undefined = undefined;
   /** By ascending start. */
   readonly #pieces: Piece[] = [];

@@ -3,8 +3,8 @@
  *
  * Segments that a backing gathers into one transfer are written (`settle`) before anything
  * succeeds: a receive that is complete in the meantime waits for it. Where writes take time (agent
- * tier, or copies of lent payload), a completion waits for them, and later ones wait for it. If the memory is gone, every later
- * completion fails, and the QP enters the error state.
+ * tier, or copies of lent payload), a completion waits for them, and later ones wait for it. If the
+ * memory is gone, every later completion fails, and the QP enters the error state.
  */
 import { assert } from '#base/assert';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
