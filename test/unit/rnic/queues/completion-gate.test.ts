@@ -13,9 +13,10 @@ const LATER = 500;
 /** Runs, of which the cheapest counts: one without a garbage collection. */
 const RUNS = 3;
 
-/** A gate whose completion queue has room for `room`; each completion that finds it full reports two flushed ones. */
-function copyingGate(room: number) {
-  const written: [wrId: number, status: CQEStatus][] = [];
+type Written = [wrId: number, status: CQEStatus][];
+
+/** A completion queue that collects what is written to it, up to `room`. */
+function queueOf(written: Written, room: number): CQ {
   const writer = {
     count: room,
     bytes: new Uint8Array(),
@@ -28,7 +29,13 @@ function copyingGate(room: number) {
     disarm: () => undefined,
     untaken: () => ({ count: 0, successes: 0 }),
   };
-  const cq = new CQ({ writer, tag: undefined }, { push: () => undefined }, () => undefined);
+  return new CQ({ writer, tag: undefined }, { push: () => undefined }, () => undefined);
+}
+
+/** A gate whose completion queue has room for `room`; each completion that finds it full reports two flushed ones. */
+function copyingGate(room: number) {
+  const written: Written = [];
+  const cq = queueOf(written, room);
   let full = 0;
   let losses = 0;
   const user = {
@@ -70,19 +77,8 @@ function copyingGate(room: number) {
 
 /** A gate before memory that has a write pending, and what its completion queue gets. */
 function waitingGate() {
-  const written: [wrId: number, status: CQEStatus][] = [];
-  const writer = {
-    count: 1,
-    bytes: new Uint8Array(),
-    write: ({ wrIdLo, status }: CompletionRecord) => {
-      written.push([wrIdLo, status]);
-      return true;
-    },
-    armed: () => Notify.none,
-    disarm: () => undefined,
-    untaken: () => ({ count: 0, successes: 0 }),
-  };
-  const cq = new CQ({ writer, tag: undefined }, { push: () => undefined }, () => undefined);
+  const written: Written = [];
+  const cq = queueOf(written, Number.POSITIVE_INFINITY);
   const user = {
     qpn: 1,
     awaitWrites: () => undefined,
