@@ -42,6 +42,12 @@ const SIZES = [64, 65535] as const;
 /** Minimum tests of a complete compliance suite; skipped ones are counted. */
 const PASSED_MIN = 100;
 const SKIPPED_COUNT = 19;
+/**
+ * First and last port of connections of the compliance suite; the kernel's defaults are above. If a
+ * plain TCP client, such as those of conform, had a port and that is in TIME-WAIT, the kernel's
+ * connection manager still chooses it, and rdma_connect on siw fails with EADDRINUSE.
+ */
+const FRESH_PORTS = '20000 32767';
 
 let guest: Guest;
 const folder = new CommandFolder();
@@ -313,7 +319,9 @@ describeWith(['kernel-peer'], 'the native bridge on siw', () => {
     async () => {
       const addresses = [GUEST_ADDRESS, 'fd00::15'];
       await guest.setSiw({ crcRequired: true });
-      await guest.succeed(`rdma link delete siw0; ip -6 addr flush dev eth0
+      await guest.succeed(`for name in siw0 rnic0 small0; do rdma link delete $name; done 2>/dev/null
+      echo ${FRESH_PORTS} >/proc/sys/net/ipv4/ip_local_port_range
+      ip -6 addr flush dev eth0
       ip -6 addr add ${addresses[1]}/64 dev eth0 nodad
       rdma link add rnic0 type siw netdev eth0 && rdma link add small0 type siw netdev lo`);
       const suite = compiledTest('compliance/native-siw-suite.js');
