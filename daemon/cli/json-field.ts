@@ -1,5 +1,9 @@
 /** Positions in a JSON text, for messages about configuration files. */
-import { type ParseError, parse, printParseErrorCode } from 'jsonc-parser';
+import { createRequire } from 'node:module';
+import type { ParseError } from 'jsonc-parser';
+
+/** Loads the parser, which takes 10 ms, when a file is not JSON. */
+const load = createRequire(import.meta.url);
 
 /** Line and column, counted from 1: `3:14`. */
 type Place = `${number}:${number}`;
@@ -16,9 +20,10 @@ export function placeOfField(text: string, path: readonly string[]): Place {
 export function syntaxFault(
   text: string,
 ): { readonly place: Place; readonly reason: string } | undefined {
+  const parser: typeof import('jsonc-parser') = load('jsonc-parser');
   const errors: ParseError[] = [];
   try {
-    parse(text, errors, { disallowComments: true, allowTrailingComma: false });
+    parser.parse(text, errors, { disallowComments: true, allowTrailingComma: false });
   } catch (error) {
     // The parser recurses into nested lists, and the stack is finite.
     if (error instanceof RangeError) return undefined;
@@ -26,7 +31,9 @@ export function syntaxFault(
   }
   const [first] = errors;
   if (first === undefined) return undefined;
-  const words = printParseErrorCode(first.error).replaceAll(/\B[A-Z]/g, (letter) => ` ${letter}`);
+  const words = parser
+    .printParseErrorCode(first.error)
+    .replaceAll(/\B[A-Z]/g, (letter) => ` ${letter}`);
   return { place: placeAt(text, first.offset), reason: `not JSON: ${words.toLowerCase()}` };
 }
 

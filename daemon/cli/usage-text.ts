@@ -1,9 +1,9 @@
 /** Turns commander's usage errors into one-line messages. */
+
 import type { Command, CommanderError } from 'commander';
+import { listed } from '#base/listed';
 import { didYouMean } from '../console/closest.ts';
 import { oneLine } from '../console/failure.ts';
-
-const LIST = new Intl.ListFormat('en-GB', { type: 'disjunction' });
 
 /** The error in the command line `words`, and the `--help` that explains it. */
 export function usageText(
@@ -16,7 +16,7 @@ export function usageText(
   if (error.code === 'commander.help') {
     if (command === program) return `missing command; ${help}`;
     const names = command.commands.map((each) => each.name());
-    return `missing subcommand: ${LIST.format(names)}; ${help}`;
+    return `missing subcommand: ${listed(names, 'or')}; ${help}`;
   }
   return `${reasonOf(error)}; ${help}`;
 }
@@ -57,7 +57,7 @@ function invalidValue(text: string): string | undefined {
   const reason =
     choices === undefined
       ? rule
-      : `must be ${LIST.format(choices)}${didYouMean(value ?? '', choices)}`;
+      : `must be ${listed(choices, 'or')}${didYouMean(value ?? '', choices)}`;
   return `invalid value '${value}' for ${name ?? optionName(flags ?? '')}: ${reason}`;
 }
 

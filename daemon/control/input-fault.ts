@@ -1,5 +1,7 @@
 /** Describes the first error of an input that a schema rejected, in plain English. */
+
 import type { z } from 'zod';
+import { listed } from '#base/listed';
 
 export interface InputFault {
   /** Path of the field, such as `devices.0.name`; '' for the whole input. */
@@ -9,7 +11,6 @@ export interface InputFault {
 
 type Issue = z.core.$ZodIssue;
 
-const VALUES = new Intl.ListFormat('en-GB', { type: 'disjunction' });
 const TYPE_NAMES: Readonly<Record<string, string>> = {
   int: 'a whole number',
   number: 'a number',
@@ -52,7 +53,7 @@ export function inputFault(error: Pick<z.ZodError, 'issues'>): InputFault {
 function reasonOf(issue: Issue): string {
   switch (issue.code) {
     case 'invalid_value':
-      return `must be ${VALUES.format(issue.values.map(String))}`;
+      return `must be ${listed(issue.values.map(String), 'or')}`;
     case 'invalid_type':
       return issue.input === undefined && issue.message.endsWith('received undefined')
         ? 'is required'

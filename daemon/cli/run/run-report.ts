@@ -1,4 +1,5 @@
 /** The report of `run` after a failure: how the program ended, and its daemon's records of it. */
+import { listed } from '#base/listed';
 import type { ResetReport } from '#contract/protocol/control';
 import type { FaultStatus } from '#contract/protocol/faults';
 import type { RefusalList } from '#contract/protocol/refusals';
@@ -10,7 +11,6 @@ import { leakLines } from '../control/reset.ts';
 import { lintLines, lintTitle } from './lint-lines.ts';
 import type { ProgramEnd } from './program-process.ts';
 
-const AND = new Intl.ListFormat('en-GB', { type: 'conjunction' });
 /** A script on the command line may be long; the reader knows it. */
 const PROGRAM_MAX_CHARACTERS = 80;
 /** A report shows this many of the latest refusals. */
@@ -152,7 +152,7 @@ function faultOfSuccess(facts: RunFacts): string | undefined {
     .filter((each) => each.id <= givenFaults && isMissed(each))
     .map(({ id }) => String(id));
   if (expectClean && missed.length > 0) {
-    return `fault${missed.length === 1 ? '' : 's'} ${AND.format(missed)} never triggered`;
+    return `fault${missed.length === 1 ? '' : 's'} ${listed(missed, 'and')} never triggered`;
   }
   return findings !== undefined && findings.list().length > 0 ? lintTitle(findings) : undefined;
 }
