@@ -56,6 +56,7 @@ export function waitForBatch(
   wait: (max: number, signal: CancelSignal | undefined) => Promise<WC[]>,
 ): Promise<WC[]> {
   if (options === undefined) return wait(DEFAULT_BATCH, undefined);
+  if (isBatchSize(options)) return wait(options.max, undefined);
   try {
     checkCall.wait(options);
   } catch (error) {
@@ -64,4 +65,11 @@ export function waitForBatch(
   const { max = DEFAULT_BATCH, timeoutMs } = options;
   if (timeoutMs === undefined) return wait(max, options.signal);
   return within(options, 'completion', (signal) => wait(max, signal));
+}
+
+/** True for a valid batch size and nothing else, which loops pass for each batch: the full check is slow. */
+function isBatchSize(options: CQWaitOptions): options is CQWaitOptions & { readonly max: number } {
+  for (const name in options) if (name !== 'max') return false;
+  const max = options?.max;
+  return max !== undefined && Number.isSafeInteger(max) && max >= 1;
 }
