@@ -11,89 +11,28 @@
  *   latter, and the child unmaps it.
  */
 #define _GNU_SOURCE
-#include <fcntl.h>
-#include <linux/userfaultfd.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
-#include "program.h"
+#include "lent-writes.h"
 
-#define BYTES (1u << 20)
-#define ACCESS \
-  (IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
-#define LONG 65536
-#define GID_INDEX 1
 #define MESSAGES 300
 #define ROUNDS 25
 #define DEPTH 8
 #define CANARY 0xee
-#define RECEIVES 64
 #define ATOMICS 300
 /* Identifies an atomic. */
 #define ATOMIC 1
 
-struct end {
-  uint32_t qpn, other;
-  uint32_t rkey;
-  uint64_t address;
-};
-
-static struct ibv_context *context, *beside;
-static struct ibv_pd *pd;
-static struct ibv_cq *cq;
-static struct ibv_qp *qp, *other;
-/* Two halves of `BYTES`, then a page for short messages. */
-static uint8_t *memory;
-static struct ibv_mr *region;
-static struct end peer;
 /* Shared by both processes: messages that the parent has checked. */
 static atomic_int *checked;
 
 static const uint32_t sizes[] = {32767, 32768, 32769, 40000, 65535, 65536, 65537, 98304, 131073, BYTES};
 #define SIZES (sizeof sizes / sizeof *sizes)
-
-static void set_up(const char *device, int wire, bool receives) {
-  /* The first connection of the process to the daemon does not stay. */
-  struct ibv_context *first = open_device(device);
-  context = open_device(device);
-  beside = open_device(device);
-  CHECK(ibv_close_device(first) == 0);
-  pd = MADE(ibv_alloc_pd(context));
-  cq = MADE(ibv_create_cq(context, 256, NULL, NULL, 0));
-  memory = mmap(NULL, 2 * BYTES + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  CHECK(memory != MAP_FAILED);
-  memset(memory, 0, 2 * BYTES + 4096);
-  region = MADE(ibv_reg_mr(pd, memory, 2 * BYTES + 4096, ACCESS));
-  qp = create_qp(pd, plain_init(cq, RECEIVES));
-  other = create_qp(pd, plain_init(cq, 32));
-  struct end own = {.qpn = qp->qp_num,
-                    .other = other->qp_num,
-                    .rkey = region->rkey,
-                    .address = (uintptr_t)memory};
-  CHECK(write(wire, &own, sizeof own) == sizeof own);
-  CHECK(read(wire, &peer, sizeof peer) == sizeof peer);
-  connect_qp(qp, peer.qpn, GID_INDEX, ACCESS);
-  connect_qp(other, peer.other, GID_INDEX, ACCESS);
-  char ready = 0;
-  for (int at = 0; receives && at < RECEIVES; at++)
-    post_recv(qp, at, piece(region, memory + at % 16 * LONG, LONG));
-  CHECK(write(wire, &ready, 1) == 1 && read(wire, &ready, 1) == 1);
-}
-
-static bool is_served(void) {
-  static char maps[1 << 20];
-  FILE *file = MADE(fopen("/proc/self/maps", "r"));
-  size_t length = fread(maps, 1, sizeof maps - 1, file);
-  fclose(file);
-  maps[length] = '\0';
-  return strstr(maps, "iwarpd-copies") != NULL;
-}
 
 static void fill(uint8_t *bytes, uint32_t length, uint32_t number) {
   for (uint32_t at = 0; at < length; at++) bytes[at] = (uint8_t)(number * 37 + at * 11 + (at >> 8));
@@ -108,39 +47,6 @@ static void expect(const uint8_t *bytes, uint32_t length, uint32_t number) {
     _exit(1);
   }
 }
-
-static void post(enum ibv_wr_opcode opcode, uint32_t offset, uint32_t length, bool signalled) {
-  struct ibv_sge sge = piece(region, memory + offset, length);
-  struct ibv_send_wr wr = {.opcode = opcode,
-                           .send_flags = signalled ? IBV_SEND_SIGNALED : 0,
-                           .sg_list = &sge,
-                           .num_sge = 1,
-                           .wr.rdma = {.remote_addr = peer.address + offset, .rkey = peer.rkey}},
-                     *bad;
-  CHECK(ibv_post_send(qp, &wr, &bad) == 0);
-}
-
-/* A short Write, a long one and a short one, posted at once: all of one burst. */
-static void post_chain(uint32_t offset, uint32_t length) {
-  const uint32_t starts[] = {offset, offset + 64, 2 * BYTES};
-  const uint32_t lengths[] = {64, length - 64, sizeof(uint32_t)};
-  struct ibv_sge sges[3];
-  struct ibv_send_wr requests[3], *bad;
-  for (int at = 0; at < 3; at++) {
-    sges[at] = piece(region, memory + starts[at], lengths[at]);
-    requests[at] = (struct ibv_send_wr){
-        .next = at < 2 ? &requests[at + 1] : NULL,
-        .opcode = IBV_WR_RDMA_WRITE,
-        .send_flags = at == 2 ? IBV_SEND_SIGNALED : 0,
-        .sg_list = &sges[at],
-        .num_sge = 1,
-        .wr.rdma = {.remote_addr = peer.address + starts[at], .rkey = peer.rkey}};
-  }
-  CHECK(ibv_post_send(qp, requests, &bad) == 0);
-}
-
-/* The number of the newest message, after its data. */
-static volatile uint32_t *flag(void) { return (volatile uint32_t *)(memory + 2 * BYTES); }
 
 static void send_in_order(void) {
   for (uint32_t number = 1; number <= MESSAGES; number++) {
@@ -232,31 +138,12 @@ static void add_beside_writes(void) {
   }
 }
 
-/* Accesses to this part of the memory wait for ever. */
-static void stall(uint8_t *part) {
-  struct uffdio_api api = {.api = UFFD_API};
-  struct uffdio_register range = {.range = {.start = (uintptr_t)part, .len = LONG},
-                                  .mode = UFFDIO_REGISTER_MODE_MISSING};
-  int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC);
-  CHECK(fd >= 0 && ioctl(fd, UFFDIO_API, &api) == 0);
-  CHECK(madvise(part, LONG, MADV_DONTNEED) == 0);
-  CHECK(ioctl(fd, UFFDIO_REGISTER, &range) == 0);
-}
-
-/* The first Write of the chain is copied, the second waits. */
-static void post_to_stalled(void) {
-  while (!is_served()) usleep(1000);
-  usleep(20 * 1000);
-  memory[LONG - 64] = 2;
-  post_chain(LONG - 64, LONG + 64);
-}
-
 /* The child's memory does not answer while it is copied by an agent. The daemon ends the child alone. */
 static void outlive(pid_t child, int wire, bool sends) {
   int status;
   char ready;
   CHECK(read(wire, &ready, 1) == 1);
-  if (sends) post_to_stalled();
+  if (sends) post_to_stalled(LONG);
   else while (*(volatile uint8_t *)(memory + LONG - 64) != 2) sched_yield();
   CHECK(waitpid(child, &status, 0) == child);
   CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
@@ -348,13 +235,13 @@ int main(int count, char **words) {
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
-    set_up(words[1], wires[child == 0], sends && child > 0);
+    set_up(words[1], wires[child == 0], sends && child > 0, false);
     if (child == 0) {
       memset(memory, 1, BYTES);
       if (stalls) {
-        stall(memory + LONG);
+        stall(memory + LONG, LONG);
         CHECK(write(wires[1], how, 1) == 1);
-        if (strcmp(how, "stall-source") == 0) post_to_stalled();
+        if (strcmp(how, "stall-source") == 0) post_to_stalled(LONG);
         if (strcmp(how, "stall-unmap") == 0) {
           while (*(volatile uint8_t *)(memory + LONG - 64) != 2) sched_yield();
           usleep(100 * 1000);
