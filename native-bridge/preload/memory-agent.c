@@ -131,9 +131,27 @@ static int serve_write(struct memory_agent *agent, const struct agent_request *r
   return reply(agent, request->id, move(agent, request, SYS_pread64), 0);
 }
 
-/* True once the daemon is gone: programs reuse memory without its consent. */
-static bool is_alone(struct memory_agent *agent) {
-  return raw_poll(atomic_load(&agent->connection), 0, 0) > 0;
+/* Receives and serves a request. Returns 0, AGENT_COPY if there are orders to carry out, or a
+ * negative errno. */
+static int serve_request(struct memory_agent *agent) {
+  struct agent_request request;
+  int error = receive(agent, &request, sizeof request);
+  if (error != 0) return error;
+  if (request.length > AGENT_TRANSFER_MAX) return -EPROTO;
+  if (request.operation == AGENT_READ) return serve_read(agent, &request);
+  if (request.operation == AGENT_WRITE) return serve_write(agent, &request);
+  return request.operation == AGENT_COPY && agent->copies != NULL ? AGENT_COPY : -EPROTO;
+}
+
+/* Serves a request if one waits: orders may keep coming for as long as a program sends. Returns a
+ * negative errno once the daemon is gone: programs reuse memory without its consent. */
+static int look_at_connection(struct memory_agent *agent) {
+  struct pollfd entry = {.events = POLLIN};
+  entry.fd = atomic_load(&agent->connection);
+  if (raw_poll_all(&entry, 1, 0) <= 0) return 0;
+  if (entry.revents != POLLIN) return -ECONNRESET;
+  int result = serve_request(agent);
+  return result == AGENT_COPY ? 0 : result;
 }
 
 static _Atomic uint32_t *shared_word(uint32_t *word) { return (_Atomic uint32_t *)word; }
@@ -192,29 +210,35 @@ static int report_copies(struct memory_agent *agent) {
   return reply(agent, AGENT_COPIED_ID, 0, 0);
 }
 
-/* True once there is another order, which mostly comes soon. Lets other threads have the core. */
-static bool await_order(struct memory_agent *agent) {
+/* Waits for another order, which mostly comes soon. Lets other threads have the core. Returns 1 if
+ * there is one, 0 if not, or a negative errno. */
+static int await_order(struct memory_agent *agent) {
   for (int look = 0; look < ORDER_LOOKS; look++) {
-    if (has_order(agent)) return true;
+    if (has_order(agent)) return 1;
+    int error = look_at_connection(agent);
+    if (error != 0) return error;
     syscall(SYS_sched_yield);
   }
-  return false;
+  return 0;
 }
 
-/* Carries out all orders. */
+/* Carries out orders until there are none, and serves requests meanwhile. */
 static int serve_copies(struct memory_agent *agent) {
-  if (agent->copies == NULL) return -EPROTO;
   for (;;) {
+    int waits;
     atomic_store(shared_word(&agent->copies->idle), 0);
     do {
       bool more;
       do {
-        if (is_alone(agent)) return -ECONNRESET;
+        int error = look_at_connection(agent);
+        if (error != 0) return error;
         more = carry_out(agent);
-        int error = report_copies(agent);
+        error = report_copies(agent);
         if (error != 0) return error;
       } while (more);
-    } while (await_order(agent));
+      waits = await_order(agent);
+    } while (waits > 0);
+    if (waits < 0) return waits;
     /* The daemon posts, then looks whether the agent is idle. */
     atomic_store(shared_word(&agent->copies->idle), 1);
     if (!has_order(agent)) return 0;
@@ -275,20 +299,16 @@ static void *agent_main(void *argument) {
   struct memory_agent *agent = argument;
   pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
   request_short_slices();
-  struct agent_request request;
   if (agent->copies != NULL) {
     agent->copies->thread = (uint32_t)syscall(SYS_gettid);
     atomic_store(shared_word(&agent->copies->idle), 1);
     atomic_store(shared_word(&agent->copies->served), 1);
   }
-  while (receive(agent, &request, sizeof request) == 0) {
-    if (request.length > AGENT_TRANSFER_MAX) break;
-    int error = -EPROTO;
-    if (request.operation == AGENT_READ) error = serve_read(agent, &request);
-    if (request.operation == AGENT_WRITE) error = serve_write(agent, &request);
-    if (request.operation == AGENT_COPY) error = serve_copies(agent);
-    if (error != 0) break;
-  }
+  int result;
+  do {
+    result = serve_request(agent);
+    if (result == AGENT_COPY) result = serve_copies(agent);
+  } while (result == 0);
   agent_unlink(agent);
   agent_free(agent);
   return NULL;

@@ -1,0 +1,174 @@
+/*
+ * A child whose agent copies long Writes into memory of its parent: copying-agents DEVICE (RoCE) HOW. With
+ * - "requests" the child also uses memory that only the agent reaches, while copies wait without a pause;
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#include "lent-writes.h"
+
+/* Further queue pairs for long Writes, and how many of each are under way, in chains. */
+#define STREAMS 3
+#define AHEAD 32
+#define CHAIN 8
+/* The parts of memory that they change, which are the first half. */
+#define PARTS (BYTES / LONG)
+/* How long a long Write takes, at least, where the parent's memory is slow. */
+#define COPY_US 1000
+
+/* Identifies a request for which the agent is needed, among the numbers of streams. */
+#define REQUEST STREAMS
+#define REQUESTS 50
+/* How many chains may complete before it. */
+#define CHAINS_MAX 50
+
+static struct ibv_qp *streams[STREAMS];
+
+static void connect_streams(int wire) {
+  uint32_t own[STREAMS], others[STREAMS];
+  for (int at = 0; at < STREAMS; at++) {
+    streams[at] = create_qp(pd, plain_init(cq, AHEAD));
+    own[at] = streams[at]->qp_num;
+  }
+  CHECK(write(wire, own, sizeof own) == sizeof own);
+  CHECK(read(wire, others, sizeof others) == sizeof others);
+  for (int at = 0; at < STREAMS; at++) connect_qp(streams[at], others[at], GID_INDEX, ACCESS);
+}
+
+static void tell(int wire) { CHECK(write(wire, "", 1) == 1); }
+
+static void await(int wire) {
+  char byte;
+  CHECK(read(wire, &byte, 1) == 1);
+}
+
+/* Long Writes posted at once: the daemon may copy the first itself. Each changes another part than the one before. */
+static void post_stream(uint64_t which) {
+  static uint32_t posted[STREAMS];
+  struct ibv_sge sges[CHAIN];
+  struct ibv_send_wr requests[CHAIN], *bad;
+  for (int at = 0; at < CHAIN; at++) {
+    uint32_t offset = posted[which]++ % PARTS * LONG;
+    sges[at] = piece(region, memory + offset, LONG);
+    requests[at] = (struct ibv_send_wr){
+        .wr_id = which,
+        .next = at < CHAIN - 1 ? &requests[at + 1] : NULL,
+        .opcode = IBV_WR_RDMA_WRITE,
+        .send_flags = at < CHAIN - 1 ? 0 : IBV_SEND_SIGNALED,
+        .sg_list = &sges[at],
+        .num_sge = 1,
+        .wr.rdma = {.remote_addr = peer.address + offset, .rkey = peer.rkey}};
+  }
+  CHECK(ibv_post_send(streams[which], requests, &bad) == 0);
+}
+
+static void post_streams(void) {
+  while (!is_served()) usleep(1000);
+  for (int number = 0; number < STREAMS * AHEAD / CHAIN; number++) post_stream(number % STREAMS);
+}
+
+/* Each of the long Writes waits a while for memory of the parent. */
+static void *answer_slowly(void *fd) {
+  for (;;) {
+    long which = (await_fault(*(int *)fd) - memory) / LONG;
+    usleep(COPY_US);
+    for (long at = 0; at < PARTS; at++) {
+      if (at != which) CHECK(madvise(memory + at * LONG, LONG, MADV_DONTNEED) == 0);
+    }
+    resolve(*(int *)fd, memory + which * LONG);
+  }
+  return NULL;
+}
+
+static int succeed(pid_t child, const char *text) {
+  int status;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  puts(text);
+  return 0;
+}
+
+/* The daemon leaves memory that it registers from now on to the agent: it looks for such descriptors once a second,
+ * and then refuses atomics. */
+static void be_slow(void) {
+  static uint64_t value;
+  struct ibv_mr *mr;
+  CHECK(syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY) >= 0);
+  while ((mr = ibv_reg_mr(other_pd, &value, sizeof value, ACCESS)) != NULL) {
+    CHECK(ibv_dereg_mr(mr) == 0);
+    usleep(10 * 1000);
+  }
+}
+
+static void post_request(struct ibv_mr *mr, uint64_t *value, enum ibv_wr_opcode opcode) {
+  struct ibv_sge sge = piece(mr, value, sizeof *value);
+  struct ibv_send_wr wr = {.wr_id = REQUEST,
+                           .opcode = opcode,
+                           .send_flags = IBV_SEND_SIGNALED,
+                           .sg_list = &sge,
+                           .num_sge = 1,
+                           .wr.rdma = {.remote_addr = peer.address + 2 * BYTES, .rkey = peer.rkey}},
+                     *bad;
+  CHECK(ibv_post_send(other, &wr, &bad) == 0);
+}
+
+/* The agent must read the bytes of a Write, and write those of a Read. */
+static void request(int wire) {
+  static uint64_t values[2];
+  be_slow();
+  struct ibv_mr *mr = MADE(ibv_reg_mr(other_pd, values, sizeof values, IBV_ACCESS_LOCAL_WRITE));
+  await(wire);
+  post_streams();
+  for (uint64_t done = 0; done < REQUESTS; done++) {
+    bool reads = done % 2 == 1;
+    int chains = 0;
+    if (!reads) values[0] = done;
+    post_request(mr, &values[reads], reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE);
+    for (uint64_t which; (which = good_completion(cq).wr_id) != REQUEST; chains++) {
+      CHECK(chains < CHAINS_MAX);
+      post_stream(which);
+    }
+    if (reads) CHECK(values[1] == values[0]);
+  }
+  CHECK(is_served());
+}
+
+static int serve_requests(pid_t child, int wire) {
+  int fd = stall(memory, PARTS * LONG);
+  pthread_t thread;
+  CHECK(pthread_create(&thread, NULL, answer_slowly, &fd) == 0);
+  tell(wire);
+  return succeed(child, "requests do not wait for copies");
+}
+
+static const struct {
+  const char *how;
+  void (*child)(int wire);
+  int (*parent)(pid_t child, int wire);
+  bool apart;
+} cases[] = {
+    {"requests", request, serve_requests, true},
+};
+
+int main(int count, char **words) {
+  CHECK(count == 3);
+  title = words[2];
+  size_t at = 0;
+  while (strcmp(cases[at].how, title) != 0) CHECK(++at < sizeof cases / sizeof *cases);
+  int wires[2];
+  CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, wires) == 0);
+  pid_t child = fork();
+  CHECK(child >= 0);
+  int wire = wires[child == 0];
+  if (child == 0) CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+  set_up(words[1], wire, false, cases[at].apart && child == 0);
+  connect_streams(wire);
+  if (child > 0) _exit(cases[at].parent(child, wire) != 0 || fflush(stdout) != 0);
+  memset(memory, 1, BYTES);
+  cases[at].child(wire);
+  fflush(stdout);
+  _exit(0);
+}
