@@ -144,11 +144,15 @@ static int serve_request(struct memory_agent *agent) {
 }
 
 /* Serves a request if one waits: orders may keep coming for as long as a program sends. Returns a
- * negative errno once the daemon is gone: programs reuse memory without its consent. */
+ * negative errno once the daemon is gone: programs reuse memory without its consent. The number
+ * must not become the program's meanwhile, whose file may have hung up. */
 static int look_at_connection(struct memory_agent *agent) {
   struct pollfd entry = {.events = POLLIN};
+  hidden_pin();
   entry.fd = atomic_load(&agent->connection);
-  if (raw_poll_all(&entry, 1, 0) <= 0) return 0;
+  int ready = entry.fd < 0 ? 1 : raw_poll_all(&entry, 1, 0);
+  hidden_unpin();
+  if (ready <= 0) return 0;
   if (entry.revents != POLLIN) return -ECONNRESET;
   int result = serve_request(agent);
   return result == AGENT_COPY ? 0 : result;

@@ -20,7 +20,8 @@ async function expectEnd(running: ShimProgram, text: string): Promise<void> {
 
 describeWith(['native'], 'an agent that copies', () => {
   beforeAll(() => {
-    program = compileProgram('copying-agents');
+    // Exports its functions: the preload library calls one.
+    program = compileProgram('copying-agents', ['-rdynamic']);
   });
 
   describe('for a daemon that lives', () => {
@@ -35,6 +36,10 @@ describeWith(['native'], 'an agent that copies', () => {
     function start(how: string): ShimProgram {
       return new ShimProgram([program, 'roce0', how], rig.environment);
     }
+
+    it('keeps its connection when the program replaces descriptors', async () => {
+      await expectEnd(start('numbers'), 'the agent still copies');
+    });
 
     // Only root may leave page faults of the kernel unresolved.
     describe.runIf(process.getuid?.() === 0)('slowly', () => {

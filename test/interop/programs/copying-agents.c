@@ -1,10 +1,13 @@
 /*
  * A child whose agent copies long Writes into memory of its parent: copying-agents DEVICE (RoCE) HOW. With
  * - "requests" the child also uses memory that only the agent reaches, while copies wait without a pause;
+ * - "numbers" the child also replaces descriptors of any number by one that has hung up;
  */
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -25,6 +28,11 @@
 #define REQUESTS 50
 /* How many chains may complete before it. */
 #define CHAINS_MAX 50
+
+#define DELAY_US 50
+#define LOOKS 3000
+#define FIRST_NUMBER 1024
+#define NUMBERS 64
 
 static struct ibv_qp *streams[STREAMS];
 
@@ -144,6 +152,54 @@ static int serve_requests(pid_t child, int wire) {
   return succeed(child, "requests do not wait for copies");
 }
 
+/* Delays and counts the agent's looks at its connection, once it has read the number. */
+static volatile bool delays;
+static volatile int looks;
+
+long syscall(long number, ...) {
+  static long (*next)(long, ...);
+  long words[6];
+  va_list list;
+  va_start(list, number);
+  for (int at = 0; at < 6; at++) words[at] = va_arg(list, long);
+  va_end(list);
+  const struct timespec *limit = (const struct timespec *)words[2];
+  bool waits = number != SYS_ppoll || limit == NULL || limit->tv_sec != 0 || limit->tv_nsec != 0;
+  if (delays && !waits) {
+    looks++;
+    usleep(DELAY_US);
+  }
+  if (next == NULL) next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+  return next(number, words[0], words[1], words[2], words[3], words[4], words[5]);
+}
+
+static void *replace_numbers(void *unused) {
+  int ends[2];
+  CHECK(pipe(ends) == 0 && close(ends[1]) == 0);
+  for (int round = 0; delays; round++) {
+    int number = FIRST_NUMBER + round % NUMBERS;
+    CHECK(dup2(ends[0], number) == number && close(number) == 0);
+  }
+  return unused;
+}
+
+static void copy_beside_numbers(int wire) {
+  pthread_t thread;
+  (void)wire;
+  post_streams();
+  delays = true;
+  CHECK(pthread_create(&thread, NULL, replace_numbers, NULL) == 0);
+  while (looks < LOOKS && is_served()) post_stream(good_completion(cq).wr_id);
+  delays = false;
+  CHECK(pthread_join(thread, NULL) == 0);
+  CHECK(looks >= LOOKS && is_served());
+}
+
+static int outlast(pid_t child, int wire) {
+  (void)wire;
+  return succeed(child, "the agent still copies");
+}
+
 static const struct {
   const char *how;
   void (*child)(int wire);
@@ -151,6 +207,7 @@ static const struct {
   bool apart;
 } cases[] = {
     {"requests", request, serve_requests, true},
+    {"numbers", copy_beside_numbers, outlast, false},
 };
 
 int main(int count, char **words) {
