@@ -2,6 +2,9 @@
  * A child whose agent copies long Writes into memory of its parent: copying-agents DEVICE (RoCE) HOW. With
  * - "requests" the child also uses memory that only the agent reaches, while copies wait without a pause;
  * - "numbers" the child also replaces descriptors of any number by one that has hung up;
+ * - "freeze-dereg" and "freeze-destroy" the child is stopped within a copy, until the caller of this program continues
+ *   it; the parent ends the region or the queue pair meanwhile;
+ * - "death" the caller kills the daemon within a copy, while others wait, and then sends SIGUSR1.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -200,6 +203,97 @@ static int outlast(pid_t child, int wire) {
   return succeed(child, "the agent still copies");
 }
 
+/* As in proc(5): 'T' if it is stopped. */
+static char state_of(pid_t process) {
+  char path[64], text[512];
+  snprintf(path, sizeof path, "/proc/%d/stat", (int)process);
+  FILE *file = MADE(fopen(path, "r"));
+  size_t length = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  text[length] = '\0';
+  return strrchr(text, ')')[2];
+}
+
+static void be_frozen(int wire) {
+  await(wire);
+  post_to_stalled(LONG);
+  /* Succeeds if the last Write, a short one, came before the end of what allowed it. */
+  next_completion(cq);
+  CHECK(ibv_dereg_mr(region) == 0 && ibv_destroy_qp(qp) == 0);
+}
+
+static int freeze(pid_t child, int wire) {
+  int fd = stall(memory + LONG, LONG);
+  tell(wire);
+  await_fault(fd);
+  CHECK(kill(child, SIGSTOP) == 0);
+  /* Its agent cannot stop while it waits for memory. Once another thread has, the agent stops right after the copy. */
+  while (state_of(child) != 'T') usleep(1000);
+  resolve(fd, memory + LONG);
+  CHECK(waitpid(child, NULL, WUNTRACED) == child);
+  printf("frozen: %d\n", (int)child);
+  fflush(stdout);
+  if (strcmp(title, "freeze-dereg") == 0) CHECK(ibv_dereg_mr(region) == 0 && ibv_destroy_qp(qp) == 0);
+  else CHECK(ibv_destroy_qp(qp) == 0 && ibv_dereg_mr(region) == 0);
+  puts("answered");
+  fflush(stdout);
+  return succeed(child, "nobody is killed");
+}
+
+/* The device's last event. */
+static void await_death(void) {
+  struct ibv_async_event event;
+  CHECK(ibv_get_async_event(context, &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_DEVICE_FATAL);
+  ibv_ack_async_event(&event);
+}
+
+static int changed_parts(void) {
+  int changed = 0;
+  for (int at = 0; at < PARTS; at++) changed += memory[at * LONG] != 0;
+  return changed;
+}
+
+static void outlive_daemon(int wire) {
+  await(wire);
+  post_to_stalled(BYTES + LONG);
+  await(wire);
+  post_stream(0);
+  while (orders_waiting() < CHAIN - 1) usleep(1000);
+  tell(wire);
+  await_death();
+  struct ibv_wc wc = next_completion(cq);
+  CHECK(wc.status == IBV_WC_WR_FLUSH_ERR);
+  tell(wire);
+  while (orders() != NULL) usleep(1000);
+  /* The results do not matter. */
+  ibv_destroy_qp(qp);
+  ibv_dereg_mr(region);
+}
+
+static int outlive_daemon_too(pid_t child, int wire) {
+  int fd = stall(memory + BYTES + LONG, LONG);
+  tell(wire);
+  await_fault(fd);
+  tell(wire);
+  await(wire);
+  /* The daemon itself copies the first. */
+  while (changed_parts() == 0) usleep(1000);
+  puts("copies wait");
+  fflush(stdout);
+  await_death();
+  sigset_t dead;
+  int number;
+  CHECK(sigemptyset(&dead) == 0 && sigaddset(&dead, SIGUSR1) == 0 && sigwait(&dead, &number) == 0);
+  await(wire);
+  resolve(fd, memory + BYTES + LONG);
+  int result = succeed(child, "no copy begins after the daemon's death");
+  CHECK(changed_parts() == 1);
+  ibv_dereg_mr(region);
+  ibv_destroy_qp(qp);
+  return result;
+}
+
 static const struct {
   const char *how;
   void (*child)(int wire);
@@ -208,6 +302,9 @@ static const struct {
 } cases[] = {
     {"requests", request, serve_requests, true},
     {"numbers", copy_beside_numbers, outlast, false},
+    {"freeze-dereg", be_frozen, freeze, false},
+    {"freeze-destroy", be_frozen, freeze, false},
+    {"death", outlive_daemon, outlive_daemon_too, false},
 };
 
 int main(int count, char **words) {
@@ -217,6 +314,9 @@ int main(int count, char **words) {
   while (strcmp(cases[at].how, title) != 0) CHECK(++at < sizeof cases / sizeof *cases);
   int wires[2];
   CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, wires) == 0);
+  sigset_t dead;
+  CHECK(sigemptyset(&dead) == 0 && sigaddset(&dead, SIGUSR1) == 0);
+  CHECK(pthread_sigmask(SIG_BLOCK, &dead, NULL) == 0);
   pid_t child = fork();
   CHECK(child >= 0);
   int wire = wires[child == 0];
