@@ -1,7 +1,9 @@
-import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
 import { Role } from '#contract/protocol/ipc-frames';
 import { ERRNO } from '#contract/verbs/errors';
 import type { Provider } from '#contract/verbs/provider';
+import { HeldReplies } from '#daemon/kernel/held-replies';
+import { ProcessMemories } from '#daemon/kernel/process-memories';
 import { ReplyFlag, RequestFlag, ShimOp } from '#daemon/kernel/shim-protocol';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
 import { addressOf } from '#native-bridge/libc/libc';
@@ -13,6 +15,10 @@ import { patience, quiet, until } from '#test/support/patience';
 import { ShimClient } from '#test/support/shim-client';
 import { RINGS } from '#test/support/uverbs-rig';
 import { connectDaemon } from '#verbs-api/connect-daemon';
+
+/** Requests in one write, and how many times. */
+const BATCH = 500;
+const BATCHES = 20;
 
 let rig: DaemonRig;
 /** A client that must not notice anything. */
@@ -124,6 +130,62 @@ describe('connections of one file', () => {
     file.close();
     await until('the queue pair to go', () => nic?.findQP(qpn) === undefined);
     expect((await rig.daemon.status()).clients).toHaveLength(1);
+  });
+});
+
+describe('a reply that is held while agents copy', () => {
+  const oneWay = { flags: RequestFlag.oneWay, argument: 0 };
+
+  /** The copies into this process, of which one does not end; every command is concerned. */
+  async function copying(file: ShimClient) {
+    const find = vi.spyOn(ProcessMemories.prototype, 'find');
+    await write(file, commands.allocPD());
+    const incoming = find.mock.results.at(-1)?.value?.incoming;
+    find.mockRestore();
+    if (incoming === undefined) throw new Error('the process has no memory');
+    let concerned = 0;
+    Object.defineProperty(incoming, 'concerned', {
+      get: () => {
+        concerned += 1;
+        return concerned;
+      },
+    });
+    incoming.beginEnding();
+    return incoming;
+  }
+
+  it('comes after reminders, and doorbells meanwhile leave nothing behind', async () => {
+    const { file } = await device();
+    const incoming = await copying(file);
+    const hold = vi.spyOn(HeldReplies.prototype, 'hold');
+    const id = file.ask(ShimOp.write, { payload: commands.allocPD() });
+    await until('the reply to be held', () => hold.mock.calls.length === 1);
+    for (let batch = 0; batch < BATCHES; batch += 1) {
+      file.askTogether(ShimOp.doorbell, new Array(BATCH).fill(oneWay));
+      // Answered once all of these are read.
+      await rig.daemon.status();
+    }
+    hold.mock.calls[0]?.[3]();
+    expect(await file.reply()).toMatchObject({ id, status: 0, flags: ReplyFlag.later });
+    incoming.endEnding();
+    expect(await file.reply()).toMatchObject({ id, status: 0, flags: 0 });
+    expect(await file.pending(20)).toBe(0);
+    expect(hold).toHaveBeenCalledTimes(1);
+    hold.mockRestore();
+  });
+
+  it('is the only one: a further command ends the file, and no other is kept', async () => {
+    const { file } = await device();
+    const incoming = await copying(file);
+    const hold = vi.spyOn(HeldReplies.prototype, 'hold');
+    file.askTogether(ShimOp.write, new Array(BATCH).fill({ payload: commands.allocPD() }));
+    await until('the file to end', async () => {
+      return hold.mock.calls.length > 1 || (await programs()).length === 0;
+    });
+    expect(hold).toHaveBeenCalledTimes(1);
+    incoming.endEnding();
+    hold.mockRestore();
+    await expectUnharmed();
   });
 });
 
