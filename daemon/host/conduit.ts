@@ -6,6 +6,7 @@ import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
 import type { Delivery } from '#base/transmit';
 import type { ConnectionFacts } from '../faults/fault.ts';
+import type { LentStream } from '../rnic/memory/lent-stream.ts';
 import type { CmEndpoint, IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { CmStream } from '../iwarp/cm/cm-types.ts';
 import type { StreamEvent } from '../iwarp/engine/stream-api.ts';
@@ -48,6 +49,8 @@ export interface ConduitHost {
   rejectsRequest(conduit: Conduit): boolean;
   /** The conduit's stream had input at `now`: settle it, with all consequences. */
   handleInput(conduit: Conduit, now: Micros): void;
+  /** The conduit's output has waited, and may continue: settle it with the next drain. */
+  handleCopied(conduit: Conduit): void;
   /** The host nudged a silent peer; for the log only. */
   handleNudged(conduit: Conduit, text: string): void;
   /** A startup failed before the peer's Request was complete; for the log only. */
@@ -90,6 +93,10 @@ export class Conduit implements LinkUser, ShareMember {
   #readingPaused = false;
   /** The turn share of the peer's address. */
   readonly #share: TurnShare;
+  /** Payload lent to a peer on this host. */
+  readonly #loans: LentStream | undefined;
+  /** Output waits until lent payload is copied. */
+  #awaitsCopies = false;
   /** FPDUs that the share has counted. */
   #inputFpdus = 0;
   /** The connection is being ended; further input does not matter. */
@@ -108,7 +115,10 @@ export class Conduit implements LinkUser, ShareMember {
     this.#share = share;
     this.#host = host;
     share.join(this);
-    if (link.faithful === true) stream.leaveUnsealed();
+    if (link.faithful === true) {
+      stream.leaveUnsealed();
+      this.#loans = stream.lendOver?.(this);
+    }
     link.user = this;
   }
 
@@ -120,6 +130,15 @@ export class Conduit implements LinkUser, ShareMember {
     this.#countInput(bytes.length);
     this.paceReading();
     this.#host.handleInput(this, now);
+  }
+
+  /** True if the stream may lend payload. */
+  get lends(): boolean {
+    return this.#link.lends === true;
+  }
+
+  get takesLent(): boolean {
+    return this.endpoint.qp?.takesLent === true;
   }
 
   seal(bytes: Uint8Array): void {
@@ -180,14 +199,19 @@ export class Conduit implements LinkUser, ShareMember {
       if (this.deferred) return 'done';
       if (this.#share.spent) return 'held';
       const link = this.#link;
-      const transmit = link.writable
+      const writable = link.writable && !this.#awaitCopies();
+      const transmit = writable
         ? this.stream.pollTransmit(link.unsegmented === true)
         : undefined;
       if (transmit === undefined) {
-        if (!link.congested) this.#endOutput();
+        if (!link.congested && !this.#awaitsCopies) this.#endOutput();
         return 'done';
       }
-      const { bytes } = transmit;
+      const { bytes, lent } = transmit;
+      if (lent?.failed === true) {
+        this.reset();
+        return 'done';
+      }
       this.#noteSent(bytes);
       const takenBytes = link.write(transmit);
       if (takenBytes > 0) this.stream.handleFlushed(takenBytes, now);
@@ -196,6 +220,21 @@ export class Conduit implements LinkUser, ShareMember {
       this.#followEmss(bytes.length);
       if (sentBytes >= SEND_BUDGET_BYTES) return 'more';
     }
+  }
+
+  /** True if output waits for lent payload, which a link that does not lend could overtake. */
+  #awaitCopies(): boolean {
+    const loans = this.#loans;
+    if (loans === undefined || (loans.count === 0 && !loans.waits)) return false;
+    if (!this.lends) loans.recall();
+    if (!loans.waits) return false;
+    if (this.#awaitsCopies) return true;
+    this.#awaitsCopies = true;
+    loans.whenCopied(() => {
+      this.#awaitsCopies = false;
+      if (!this.#linkClosed) this.#host.handleCopied(this);
+    });
+    return true;
   }
 
   /** The connection as a fault's scope sees it. */

@@ -215,6 +215,10 @@ export class IwarpSide implements HostSide, ConduitsHost, NetworkUser {
     this.#loop.drain(now);
   }
 
+  handleCopied(conduit: Conduit): void {
+    this.#loop.enqueue(conduit);
+  }
+
   rejectsRequest(conduit: Conduit): boolean {
     return this.#host.faults.rejectsRequest(conduit);
   }

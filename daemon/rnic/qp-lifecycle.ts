@@ -224,6 +224,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
       throw invalid(`a QP cannot go from ${from} to ${qpStateName(state)}`);
     }
     this.#carryOut(action, state, now);
+    if (!this.receiving) this.#gate.conclude();
     this.assertInvariants();
   }
 

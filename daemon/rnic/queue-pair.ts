@@ -9,6 +9,7 @@
  * Specifications: RFC 5040 §5–7, RFC 5041 §5–7, RFC 7306 §5–8.
  */
 import type { Micros } from '#base/time';
+import type { LentBytes } from '#base/transmit';
 import { CQEStatus } from '#contract/protocol/queue-layout';
 import type { QPCapabilities } from '#contract/verbs/attributes';
 import { Access, AsyncEventType, QPState, QPType } from '#contract/verbs/enums';
@@ -20,6 +21,7 @@ import type { IBPort, PathAttributes } from './ib-port.ts';
 import { ATOMIC_WORD_BYTES } from './memory/atomic-operation.ts';
 import { DeferredReads } from './memory/deferred-reads.ts';
 import type { PieceKind } from './memory/kept-pieces.ts';
+import { LentStream } from './memory/lent-stream.ts';
 import { NO_WINDOWS, type WindowUser } from './memory/memory-window.ts';
 import { PeerAccess, type PeerAccessHost } from './memory/peer-access.ts';
 import type { PD } from './memory/protection-domain.ts';
@@ -277,6 +279,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   /** Memory that the QP waited for is ready. */
   memoryReady(): void {
+    if (this.#host.ib === undefined) this.settleLent();
     if (!this.#gate.release()) this.#host.waiting.add(this);
     // An acknowledging wire must not report lost data as placed, so fail it first.
     if (this.#host.ib === undefined || this.#lifecycle.receiving)
@@ -508,6 +511,41 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return this.#sendQueue.lent > 0;
   }
 
+  mayLendTo(loans: LentStream, slot: number, offset: number, length: number): boolean {
+    if (isFlushing(this.#lifecycle.state) || !loans.open) return false;
+    return this.#sendQueue.mayLend(slot, offset, length, loans);
+  }
+
+  lendTo(
+    loans: LentStream,
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): AccessRefusal {
+    this.#host.counters.gatheredBytes += length;
+    this.#host.waiting.add(this);
+    const refusal = this.#sendQueue.lendTo(loans, slot, offset, length, target, targetStart);
+    if (refusal !== AccessRefusal.none && isFlushing(this.#lifecycle.state))
+      this.#lifecycle.flush();
+    return refusal;
+  }
+
+  settleLent(): void {
+    const sendQueue = this.#sendQueue;
+    if (sendQueue.framed === 0 && !sendQueue.unread) return;
+    if (!sendQueue.settleLent()) this.#lifecycle.failSend();
+    else this.#lifecycle.checkDrained();
+    if (sendQueue.framed > 0) this.#host.waiting.add(this);
+  }
+
+  takeLent(lent: LentBytes | undefined): void {
+    const gate = this.#gate;
+    if (gate.lent instanceof LentStream) gate.lent.endDelivery();
+    gate.lent = lent instanceof LentStream ? lent : this.#host.lentPayload;
+  }
+
   get unread(): boolean {
     return this.#sendQueue.unread;
   }
@@ -548,6 +586,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
       return;
     }
     this.#sendQueue.messageDone();
+    if (this.#sendQueue.framed > 0) this.#host.waiting.add(this);
     if (this.#lifecycle.state === QPState.SQD) this.#lifecycle.checkDrained();
   }
 

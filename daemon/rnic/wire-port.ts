@@ -12,6 +12,8 @@
  * Specifications: RFC 5041 §5–7 (placement, delivery, errors), RFC 5040 §5–7, RFC 7306 §4–8.
  */
 import type { Micros } from '#base/time';
+import type { LentBytes } from '#base/transmit';
+import type { LentStream } from './memory/lent-stream.ts';
 
 /** Why a message was not acknowledged. */
 export const MessageFailure = {
@@ -331,6 +333,23 @@ export interface WireUser {
     target: Uint8Array,
     targetStart: number,
   ): AccessRefusal;
+  /** True if payload of the message, `length` bytes from `offset`, may be lent to `loans`. */
+  mayLendTo?(loans: LentStream, slot: number, offset: number, length: number): boolean;
+  /** Like `gather`, but the bytes stay in their memory: the peer takes them there, see `LentStream`. */
+  lendTo?(
+    loans: LentStream,
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): AccessRefusal;
+  /** Asks for a pump once lent bytes are copied. */
+  awaitCopies?(): void;
+  /** Completes messages whose lent bytes are all copied. */
+  settleLent?(): void;
+  /** Until the next call, parts of the input may stand for `lent`. */
+  takeLent?(lent: LentBytes | undefined): void;
   /**
    * The wire no longer needs the oldest open message: for iWARP, its last byte is framed; for a wire
    * that retransmits, the peer has acknowledged it (a Read or atomic: right after `readCompleted` or

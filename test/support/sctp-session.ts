@@ -78,7 +78,7 @@ export class LiteralSession extends StreamEvents {
 
   feed(payloadProtocol: number, bytes: Uint8Array): this {
     const lent = bytes.slice();
-    this.stream.handleBytes(lent, this.now, { payloadProtocol, unsealed: false });
+    this.stream.handleBytes(lent, this.now, { payloadProtocol, unsealed: false, lent: undefined });
     lent.fill(POISON);
     this.layer.assertInvariants();
     return this.run();

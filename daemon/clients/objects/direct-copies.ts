@@ -9,7 +9,13 @@
  */
 import { assert } from '#base/assert';
 import type { Micros } from '#base/time';
-import type { Copier, CopyEnd, CopyTaker, Lender } from '#daemon/rnic/memory/memory-backing';
+import type {
+  Copier,
+  CopyEnd,
+  CopyTaker,
+  Lender,
+  LentMessage,
+} from '#daemon/rnic/memory/memory-backing';
 import { COPY_MAX_BYTES, COPY_ORDERS, type CopyRing } from './copy-ring.ts';
 import type { CopyMaker, IncomingCopies } from './incoming-copies.ts';
 
@@ -83,7 +89,7 @@ interface CopyOrder {
   readonly length: number;
   readonly taker: CopyTaker;
   readonly lender: Lender;
-  readonly message: object;
+  readonly message: LentMessage;
 }
 
 /** How far a copy is. */
@@ -108,7 +114,7 @@ class Copy implements CopyOrder {
   readonly length: number;
   readonly taker: CopyTaker;
   readonly lender: Lender;
-  readonly message: object;
+  readonly message: LentMessage;
   stage: Stage = 'waiting';
   /** Place in the ring, and the addresses there. */
   slot = 0;
@@ -475,10 +481,10 @@ function carryOut({ source, sourceOffset, target, targetOffset, length }: Copy):
 }
 
 function finish(copy: Copy, end: CopyEnd): void {
-  const { source, target, lender, message, taker } = copy;
+  const { source, target, length, lender, message, taker } = copy;
   target.copyDone();
-  lender.lent -= 1;
   if (end === 'unread') lender.lendingFailed(message);
+  lender.returned(message, length);
   taker.copied(end);
   if (copy.receiverWaits) target.incoming.endEnding();
   if (copy.senderWaits) source.incoming.endEnding();

@@ -74,6 +74,10 @@ export class FaultyLink extends LinkAround {
     return this.inner.congested || !(this.#faults.outbound.empty || this.#faults.drains);
   }
 
+  override get lends(): boolean {
+    return false;
+  }
+
   override get writable(): boolean {
     return !this.#finished && !this.#innerClosed;
   }

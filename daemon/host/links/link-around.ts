@@ -44,6 +44,10 @@ export class LinkAround implements Link, LinkUser {
     return this.inner.unsegmented === true;
   }
 
+  get lends(): boolean {
+    return this.inner.lends === true;
+  }
+
   get segmentAligned(): boolean {
     return this.inner.segmentAligned;
   }
@@ -108,6 +112,10 @@ export class LinkAround implements Link, LinkUser {
 
   seal(bytes: Uint8Array): void {
     this.user.seal?.(bytes);
+  }
+
+  get takesLent(): boolean {
+    return this.user.takesLent === true;
   }
 
   get inspectsInput(): boolean {

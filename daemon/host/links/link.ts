@@ -11,6 +11,8 @@ export interface LinkUser {
   handleBytes(bytes: Uint8Array, delivery?: Delivery): void;
   /** Completes the checksums in `bytes`, which it wrote unsealed: a capture or fault needs them. */
   seal?(bytes: Uint8Array): void;
+  /** True if all memory that the input may reach takes lent payload. */
+  readonly takesLent?: boolean;
   /** True if input needs its checksums, because it is captured or changed. */
   readonly inspectsInput?: boolean;
   /** The network has accepted `bytes` that an earlier `write` left over. */
@@ -48,6 +50,8 @@ export interface Link extends TapLinkEnds {
   readonly faithful?: boolean;
   /** True while nothing sees segments: a write may hold any number of FPDUs. */
   readonly unsegmented?: boolean;
+  /** True while `write` accepts bytes that stand for lent payload. */
+  readonly lends?: boolean;
   /** Default: TCP. */
   readonly lowerLayer?: DeviceLowerLayer;
   /**

@@ -6,10 +6,12 @@
  * reads it in place, and `handleFlushed` follows. So each direction holds at most one buffer and one write.
  * While the peer does not read, both stay in place.
  *
+ * What stands for lent payload stays in place as well, so that the peer's memory can take it from where it is.
+ *
  * Nothing is delivered from inside a call: the carrier of the network calls `deliver` in a later turn.
  */
 import { assert } from '#base/assert';
-import { type Delivery, PLAIN, type Transmit } from '#base/transmit';
+import { type Delivery, type LentBytes, PLAIN, type Transmit } from '#base/transmit';
 import type { TapLinkEnds } from '#contract/protocol/tap-records';
 import { type Link, type LinkUser, NO_USER } from './link.ts';
 import { BUFFER_BYTES, type CarriedLink, type MemoryCarrier } from './memory-carrier.ts';
@@ -18,7 +20,7 @@ import { BUFFER_BYTES, type CarriedLink, type MemoryCarrier } from './memory-car
 const EMSS_BYTES = 65_483;
 
 const NO_BYTES = new Uint8Array(0);
-const UNSEALED: Delivery = { payloadProtocol: 0, unsealed: true };
+const UNSEALED: Delivery = { payloadProtocol: 0, unsealed: true, lent: undefined };
 
 export class MemoryLink implements Link, CarriedLink {
   readonly localAddress: string;
@@ -43,6 +45,9 @@ export class MemoryLink implements Link, CarriedLink {
   /** The caller's bytes that were not accepted. */
   #left: Uint8Array = NO_BYTES;
   #leftUnsealed = false;
+  #leftLent: LentBytes | undefined;
+  /** `deliver` has to be called once lent payload is copied. */
+  #awaitsCopies = false;
   /** The user is set, and reads. */
   #open = false;
   #paused = false;
@@ -107,6 +112,11 @@ export class MemoryLink implements Link, CarriedLink {
     return this.user.inspectsInput !== true && this.#peer.user.inspectsInput !== true;
   }
 
+  get lends(): boolean {
+    const { user } = this.#peer;
+    return this.unsegmented && user.takesLent === true;
+  }
+
   get congested(): boolean {
     return this.#left.length > 0;
   }
@@ -115,11 +125,12 @@ export class MemoryLink implements Link, CarriedLink {
     return this.#left.length === 0 && !this.#finished && !this.#dead;
   }
 
-  write({ bytes, unsealed }: Transmit): number {
+  write({ bytes, unsealed, lent }: Transmit): number {
     if (!this.writable) throw new Error('the link is not writable');
     this.#schedule();
-    if (this.#copy(bytes, unsealed)) return bytes.length;
+    if (lent === undefined && this.#copy(bytes, unsealed)) return bytes.length;
     this.#left = bytes;
+    this.#leftLent = lent;
     this.#leftUnsealed = unsealed;
     return 0;
   }
@@ -149,6 +160,7 @@ export class MemoryLink implements Link, CarriedLink {
     }
     this.#finished = true;
     this.#left = NO_BYTES;
+    this.#leftLent = undefined;
     this.#die();
     this.#schedule();
   }
@@ -165,7 +177,7 @@ export class MemoryLink implements Link, CarriedLink {
   assertInvariants(): void {
     assert((this.#copied === undefined) === (this.#copiedEnd === 0), 'empty buffer');
     assert(!this.#dead || this.#left.length === 0, 'closed link borrows bytes');
-    const waits = this.#holdsBytes && this.#peer.reads;
+    const waits = this.#holdsBytes && this.#peer.reads && !this.#awaitsCopies;
     assert(!waits || this.queued, 'undelivered bytes without a scheduled delivery');
   }
 
@@ -241,12 +253,41 @@ export class MemoryLink implements Link, CarriedLink {
     const left = this.#left;
     // Bytes that the receiver wrote in answer were copied first.
     if (left.length === 0 || this.#copied !== undefined || !peer.reads) return 0;
-    this.#pass(left, this.#leftUnsealed, peer.user);
+    if (this.#leftLent === undefined) this.#pass(left, this.#leftUnsealed, peer.user);
+    else if (!this.#passLent(left, this.#leftLent, peer.user)) return 0;
     // The call may have ended the link.
     if (this.#left !== left) return left.length;
     this.#left = NO_BYTES;
+    this.#leftLent = undefined;
     this.user.handleFlushed(left.length);
     return left.length;
+  }
+
+  /** Returns false if it cannot be delivered now. */
+  #passLent(left: Uint8Array, lent: LentBytes, receiver: LinkUser): boolean {
+    const held = receiver.heldInput?.length ?? 0;
+    if (!this.lends || held > 0) lent.recall();
+    if (lent.failed) {
+      this.reset();
+      return false;
+    }
+    if (lent.waits) {
+      this.#awaitCopies(lent);
+      return false;
+    }
+    const bare = this.#leftUnsealed && receiver.inspectsInput !== true;
+    if (this.#leftUnsealed && !bare) this.user.seal?.(left);
+    receiver.handleBytes(left, { payloadProtocol: 0, unsealed: bare, lent });
+    return true;
+  }
+
+  #awaitCopies(lent: LentBytes): void {
+    if (this.#awaitsCopies) return;
+    this.#awaitsCopies = true;
+    lent.whenCopied(() => {
+      this.#awaitsCopies = false;
+      this.#schedule();
+    });
   }
 
   #deliverEnd(peer: MemoryLink): void {
@@ -274,6 +315,7 @@ export class MemoryLink implements Link, CarriedLink {
   /** Drops everything for the peer. */
   #drop(): void {
     this.#left = NO_BYTES;
+    this.#leftLent = undefined;
     if (this.#copied === undefined) return;
     this.#carrier.release(this.#copied);
     this.#copied = undefined;

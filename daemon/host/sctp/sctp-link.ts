@@ -76,7 +76,7 @@ export class SctpLink implements Link {
   #rest: Uint8Array | undefined;
   #restKind = SEGMENT;
   #paused = false;
-  readonly #delivery = { payloadProtocol: 0, unsealed: false };
+  readonly #delivery = { payloadProtocol: 0, unsealed: false, lent: undefined };
   readonly #held: (Delivery & { readonly bytes: Uint8Array })[] = [];
   #heldBytes = 0;
   #full = false;
@@ -175,7 +175,7 @@ export class SctpLink implements Link {
       this.user.handleBytes(bytes, this.#delivery);
       return;
     }
-    this.#held.push({ payloadProtocol, unsealed: false, bytes: bytes.slice() });
+    this.#held.push({ payloadProtocol, unsealed: false, lent: undefined, bytes: bytes.slice() });
     this.#heldBytes += bytes.length + HELD_MESSAGE_BYTES;
     if (!this.#full && this.#heldBytes > HELD_MAX_BYTES) this.#setFull(true);
   }

@@ -15,6 +15,8 @@ export interface ConnectableQP extends WireUser {
   readonly wire: Wire | undefined;
   /** True while its peer should not send more, because memory that it writes to is slow. */
   readonly congested?: boolean;
+  /** All memory that messages of its peer may reach takes lent payload. */
+  readonly takesLent?: boolean;
   /** Attaches the stream. Throws `VerbsError`: EISCONN, or EINVAL in a wrong state. */
   attach(wire: Wire): void;
   /** Startup failed or was rejected: the stream is gone and the QP may connect again. */

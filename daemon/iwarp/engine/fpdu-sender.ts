@@ -11,6 +11,7 @@
 import { assert } from '#base/assert';
 import { readUint16, writeUint16, writeUint32, writeUint32LE } from '#base/checked-bytes';
 import { type Transmit, transmitOf } from '#base/transmit';
+import { type LendingPath, LentStream } from '#daemon/rnic/memory/lent-stream';
 import { type Crc32c, rangeCrc32c } from '../wire/crc32c.ts';
 import {
   FPDU_CRC_BYTES,
@@ -51,6 +52,7 @@ const FILLING_MIN_BYTES = 16_384;
 export class FpduSender implements UlpduWriter {
   bytes: Uint8Array = NO_BYTES;
   ulpduStart = 0;
+  loans: LentStream | undefined = undefined;
   readonly #transmit = transmitOf();
   readonly #pool: ChunkPool;
   readonly #crc32c: Crc32c;
@@ -110,6 +112,12 @@ export class FpduSender implements UlpduWriter {
   /** CRCs are left to `seal`, except those of FPDUs with markers. */
   leaveUnsealed(): void {
     this.#leavesUnsealed = true;
+  }
+
+  /** See `StreamPort`. */
+  lendOver(path: LendingPath): LentStream {
+    this.loans ??= new LentStream(path);
+    return this.loans;
   }
 
   /** Computes the CRCs in `bytes`: whole FPDUs, as polled. */
@@ -186,6 +194,7 @@ export class FpduSender implements UlpduWriter {
     const joins = this.#segmentUsedBytes + span <= this.#segmentBytes && start > tail.polled;
     this.#segmentUsedBytes = joins ? this.#segmentUsedBytes + span : span;
     tail.committed = end;
+    if (this.loans !== undefined && this.loans.count > 0) tail.lent = true;
     this.#queuedBytes += span;
     this.#hasSpoken = true;
   }
@@ -214,6 +223,8 @@ export class FpduSender implements UlpduWriter {
       head.flushed += taken;
       left -= taken;
       this.#queuedBytes -= taken;
+      if (this.loans !== undefined && this.loans.count > 0)
+        this.loans.delivered(head.bytes, head.flushed);
       if (head.flushed < head.committed) continue;
       if (head === this.#last && this.#ulpduLength > 0) continue;
       this.#first = head.next;
@@ -230,6 +241,7 @@ export class FpduSender implements UlpduWriter {
    * Releases all chunks. The socket must be gone: it may hold views, whose bytes would be reused.
    */
   release(): void {
+    this.loans?.drop();
     for (let chunk = this.#first; chunk !== undefined; chunk = chunk.next) {
       this.#pool.release(chunk.bytes);
     }
@@ -252,6 +264,7 @@ export class FpduSender implements UlpduWriter {
       if (chunk.polled === chunk.committed) continue;
       const start = chunk.polled;
       this.#transmit.unsealed = chunk.unsealed;
+      this.#transmit.lent = chunk.lent ? this.loans : undefined;
       const whole = unsegmented && this.#startupBytesToPoll === 0;
       if (this.#aligned() && !whole) chunk.polled = this.#segmentEnd(chunk);
       else {
@@ -259,7 +272,10 @@ export class FpduSender implements UlpduWriter {
         this.#startupBytesToPoll = 0;
         this.#polledPhase = markerPhase(this.#polledPhase + chunk.polled - start);
       }
-      if (chunk.polled === chunk.committed) chunk.unsealed = false;
+      if (chunk.polled === chunk.committed) {
+        chunk.unsealed = false;
+        chunk.lent = false;
+      }
       this.#transmit.bytes = chunk.bytes.subarray(start, chunk.polled);
       return this.#transmit;
     }
@@ -284,6 +300,12 @@ export class FpduSender implements UlpduWriter {
     // Whole words, so the FPDU needs no PAD.
     const ulpduBytes = (roomBytes & ~3) - ULPDU_LENGTH_BYTES - FPDU_CRC_BYTES;
     return Math.min(mulpduBytes, ulpduBytes);
+  }
+
+  // A CRC covers the payload, and markers divide it.
+  get lends(): boolean {
+    if (this.#markers || this.#startupBytesToPoll > 0) return false;
+    return !this.#crcEnabled || this.#leavesUnsealed;
   }
 
   get queuedBytes(): number {

@@ -56,7 +56,8 @@ export class FullOperation implements UlpduSink {
     const queueCount = extensionsEnabled ? QUEUE_COUNT : QueueNumber.atomicResponse;
     this.#ddpReceiver = new DDPReceiver(this.#rdmapReceiver, queueCount);
     this.#ddpSender = ddp;
-    this.#rdmapSender = new RDMAPSender({ user, ddp, irrq, orrq, policy: this.policy });
+    const { writer } = options;
+    this.#rdmapSender = new RDMAPSender({ user, ddp, writer, irrq, orrq, policy: this.policy });
   }
 
   // Commands

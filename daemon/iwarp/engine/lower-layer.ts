@@ -6,6 +6,7 @@
  */
 import type { Micros } from '#base/time';
 import type { Delivery, Transmit } from '#base/transmit';
+import type { LendingPath, LentStream } from '#daemon/rnic/memory/lent-stream';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import type { RtrKind } from './negotiation.ts';
 import type { Agreement, StartupEvent } from './stream-api.ts';
@@ -37,6 +38,12 @@ export interface UlpduWriter {
   commit(): void;
   /** The longest ULPDU worth posting now, at most `mulpduBytes`. */
   ulpduRoomBytes(mulpduBytes: number): number;
+  /** Payload that its output stands for; undefined if it cannot. */
+  readonly loans?: LentStream | undefined;
+  /** True if the payload of the next ULPDU may be lent. */
+  readonly lends?: boolean;
+  /** Bytes that wait to be sent. */
+  readonly queuedBytes: number;
   /** Lifts the limit of the output: only little output remains to be framed. */
   liftHighWater(): void;
 }
@@ -89,6 +96,8 @@ export interface LowerLayer {
   /** Responder: refuses the request without a decision of its consumer. */
   refuse(): void;
   leaveUnsealed(): void;
+  /** See `StreamPort`. */
+  lendOver?(path: LendingPath): LentStream;
   seal(bytes: Uint8Array): void;
   /** A local error ends the startup. */
   failLocally(text: string): void;

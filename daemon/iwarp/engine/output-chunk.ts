@@ -8,6 +8,8 @@ export class OutputChunk {
   flushed = 0;
   /** CRCs of FPDUs not yet polled may be missing. */
   unsealed = false;
+  /** Bytes not yet polled may stand for lent payload. */
+  lent = false;
   next: OutputChunk | undefined = undefined;
 
   constructor(bytes: Uint8Array) {
@@ -22,6 +24,7 @@ export class OutputChunk {
       this.polled = 0;
       this.flushed = 0;
       this.unsealed = false;
+      this.lent = false;
     }
     return this.committed + bytes <= this.bytes.length;
   }

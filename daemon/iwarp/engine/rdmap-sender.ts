@@ -6,6 +6,9 @@
  * finished first. A Terminate precedes any message that has not begun (RFC 5040 §7.1), and nothing follows
  * it.
  *
+ * Payload that is lent to the peer on the same host is copied later: until then, nothing is framed but more of it,
+ * since nothing may reach the peer's memory before. The next Response ends that, or it would never be sent.
+ *
  * An outstanding RDMA Read does not delay the send queue (RFC 5040 §5.5 rule 15), but a request beyond ORD
  * delays everything after it (RDMAP-5.5-09).
  */
@@ -36,6 +39,7 @@ import {
 } from '../wire/rdmap-header.ts';
 import { emitTerminate, terminateSizeBytes } from '../wire/terminate.ts';
 import type { DDPSender } from './ddp-sender.ts';
+import type { UlpduWriter } from './lower-layer.ts';
 import type { RtrKind } from './negotiation.ts';
 import {
   type InboundRequest,
@@ -82,6 +86,7 @@ let spareMessage = new OutboundMessage();
 interface RDMAPSenderOptions {
   readonly user: WireUser;
   readonly ddp: DDPSender;
+  readonly writer: UlpduWriter;
   readonly irrq: InboundRequestQueue;
   readonly orrq: OutboundRequestQueue;
   readonly policy: TerminatePolicy;
@@ -91,6 +96,7 @@ interface RDMAPSenderOptions {
 export class RDMAPSender {
   readonly #user: WireUser;
   readonly #ddp: DDPSender;
+  readonly #writer: UlpduWriter;
   readonly #irrq: InboundRequestQueue;
   readonly #orrq: OutboundRequestQueue;
   readonly #policy: TerminatePolicy;
@@ -116,6 +122,7 @@ export class RDMAPSender {
   constructor(options: RDMAPSenderOptions) {
     this.#user = options.user;
     this.#ddp = options.ddp;
+    this.#writer = options.writer;
     this.#irrq = options.irrq;
     this.#orrq = options.orrq;
     this.#policy = options.policy;
@@ -151,6 +158,7 @@ export class RDMAPSender {
   resume(): void {
     this.#queueWaits = false;
     this.#responsesWait = false;
+    if (this.#writer.loans !== undefined) this.#user.settleLent?.();
   }
 
   /** Queues the RTR indication, ahead of everything else. */
@@ -181,7 +189,8 @@ export class RDMAPSender {
       if (this.#policy.error !== undefined) return Step.idle;
       if (this.#nudge) return this.#frameNudge();
       if (!this.#choose()) {
-        return this.#queueWaits || this.#responsesWait ? Step.waiting : Step.idle;
+        const waits = this.#queueWaits || this.#responsesWait || this.#lending();
+        return waits ? Step.waiting : Step.idle;
       }
     }
     return this.#source === Source.queue ? this.#frameMessage() : this.#frameResponse();
@@ -225,7 +234,11 @@ export class RDMAPSender {
 
   // DDP-5.3-01 each source keeps its own order; the two alternate message by message.
   #choose(): boolean {
-    if (this.#turn === Source.responses) return this.#chooseResponse() || this.#chooseMessage();
+    if (this.#turn === Source.responses) {
+      if (this.#chooseResponse()) return true;
+      // More lent payload would delay it for ever.
+      return !(this.#responsesWait && this.#lending()) && this.#chooseMessage();
+    }
     return this.#chooseMessage() || this.#chooseResponse();
   }
 
@@ -244,7 +257,12 @@ export class RDMAPSender {
     }
     const { kind } = this.#message;
     // RDMAP-6.1-03 RDMAP-5.5-09 a request beyond ORD waits, and everything after it.
-    if ((kind === OutboundKind.readRequest || kind === OutboundKind.atomic) && this.#orrq.full) {
+    const isRequest = kind === OutboundKind.readRequest || kind === OutboundKind.atomic;
+    if (isRequest && this.#orrq.full) {
+      this.#queueWaits = true;
+      return false;
+    }
+    if ((isRequest || kind === OutboundKind.immediate) && this.#awaitsCopies()) {
       this.#queueWaits = true;
       return false;
     }
@@ -256,6 +274,10 @@ export class RDMAPSender {
 
   #chooseResponse(): boolean {
     if (this.#responsesWait || this.#irrq.head === undefined) return false;
+    if (this.#awaitsCopies()) {
+      this.#responsesWait = true;
+      return false;
+    }
     this.#source = Source.responses;
     this.#turn = Source.queue;
     this.#offset = 0;
@@ -297,6 +319,8 @@ export class RDMAPSender {
     // MPA-3-04 as large as possible. DDP-5.2-10 a message without payload is one segment.
     const size = Math.min(left, ddp.untaggedRoomBytes);
     const last = size === left;
+    const lends = this.#lends(left);
+    if (!lends && this.#awaitsCopies()) return this.#waitInQueue();
     const at = ddp.beginUntagged(
       last,
       rdmapControl(opcode),
@@ -306,7 +330,7 @@ export class RDMAPSender {
       size,
     );
     if (at < 0) return Step.blocked;
-    return this.#gather(size, at, last);
+    return this.#gather(size, at, last, lends);
   }
 
   // DDP-5.2-08 TO is the initial TO plus the offset. DDP-4.2-04 the STag is the message's.
@@ -317,25 +341,53 @@ export class RDMAPSender {
     const left = lengthBytes - offset;
     const size = Math.min(left, ddp.taggedRoomBytes);
     const last = size === left;
+    const lends = this.#lends(left);
+    if (!lends && this.#awaitsCopies()) return this.#waitInQueue();
     const toHi = toAddHi(remoteToHi, remoteToLo, offset);
     const at = ddp.beginTagged(last, WRITE, remoteStag, toHi, toAddLo(remoteToLo, offset), size);
     if (at < 0) return Step.blocked;
-    return this.#gather(size, at, last);
+    return this.#gather(size, at, last, lends);
   }
 
-  /** Copies payload of the current message into the current segment, and frames it. */
-  #gather(size: number, at: number, last: boolean): Step {
+  /** True while payload is lent: nothing else may overtake it. */
+  #lending(): boolean {
+    const { loans } = this.#writer;
+    return loans !== undefined && loans.lent > 0;
+  }
+
+  /** True if what is not lent must wait; the stream is pumped once lent payload is copied. */
+  #awaitsCopies(): boolean {
+    if (!this.#lending()) return false;
+    this.#user.awaitCopies?.();
+    return true;
+  }
+
+  /** True if the next segment of the message, which has `left` bytes left, lends its payload. */
+  #lends(left: number): boolean {
+    const writer = this.#writer;
+    const { loans } = writer;
+    if (loans === undefined || left === 0) return false;
+    // What is alone on its way arrives sooner if the daemon copies it at once.
+    if (loans.lent === 0 && writer.queuedBytes === 0) return false;
+    if (writer.lends !== true) return false;
+    return this.#user.mayLendTo?.(loans, this.#message.slot, this.#offset, left) === true;
+  }
+
+  #waitInQueue(): Step {
+    this.#queueWaits = true;
+    // The message has not begun on the wire yet, so Responses may go first.
+    if (this.#offset === 0) this.#source = Source.none;
+    return Step.waiting;
+  }
+
+  /** Copies or lends payload of the current message into the current segment, and frames it. */
+  #gather(size: number, at: number, last: boolean, lends: boolean): Step {
     const user = this.#user;
     const offset = this.#offset;
     if (size > 0) {
       const { slot } = this.#message;
-      if (!user.prepareGather(slot, offset, size)) {
-        this.#queueWaits = true;
-        // The message has not begun on the wire yet, so Responses may go first.
-        if (offset === 0) this.#source = Source.none;
-        return Step.waiting;
-      }
-      const refusal = user.gather(slot, offset, size, this.#ddp.bytes, at);
+      if (!user.prepareGather(slot, offset, size)) return this.#waitInQueue();
+      const refusal = this.#take(lends, slot, offset, size, at);
       if (refusal !== AccessRefusal.none) return this.#failGather(refusal);
     }
     this.#ddp.commit();
@@ -343,6 +395,14 @@ export class RDMAPSender {
     this.#sentBytes += size;
     if (last) this.#endMessage();
     return Step.framed;
+  }
+
+  #take(lends: boolean, slot: number, offset: number, size: number, at: number): AccessRefusal {
+    const user = this.#user;
+    const { bytes } = this.#ddp;
+    const { loans } = this.#writer;
+    if (!lends || loans === undefined) return user.gather(slot, offset, size, bytes, at);
+    return user.lendTo?.(loans, slot, offset, size, bytes, at) ?? AccessRefusal.memoryLost;
   }
 
   // RDMAP-7.1-02 a local error: the Terminate replaces the message.

@@ -4,6 +4,7 @@
  */
 import type { Micros } from '#base/time';
 import type { Delivery, Transmit } from '#base/transmit';
+import type { LendingPath, LentStream } from '#daemon/rnic/memory/lent-stream';
 import type { Wire, WireUser } from '#daemon/rnic/wire-port';
 import type { StreamFailure } from './stream-failure.ts';
 
@@ -159,6 +160,8 @@ export interface StreamPort extends Wire {
   reject(privateData: Uint8Array, now: Micros): void;
   /** The connection brings bytes unchanged: their checksums may be left to `seal`. */
   leaveUnsealed(): void;
+  /** Payload may be lent to the peer while `path` permits it. Undefined if the lower layer never lends any. */
+  lendOver?(path: LendingPath): LentStream | undefined;
   /** Completes the checksums in polled bytes, which may also be a copy. */
   seal(bytes: Uint8Array): void;
   /** Responder: refuses the request without a decision of its consumer. */

@@ -16,6 +16,7 @@ import { assert } from '#base/assert';
 import { Deadlines } from '#base/deadlines';
 import { type Micros, NEVER } from '#base/time';
 import { type Delivery, PLAIN, type Transmit } from '#base/transmit';
+import type { LendingPath, LentStream } from '#daemon/rnic/memory/lent-stream';
 import type { WireFailure, WireUser } from '#daemon/rnic/wire-port';
 import { ProtocolError } from '../wire/protocol-error.ts';
 import { FullOperation } from './full-operation.ts';
@@ -191,6 +192,10 @@ export class Stream implements StreamPort {
 
   leaveUnsealed(): void {
     this.#lower.leaveUnsealed();
+  }
+
+  lendOver(path: LendingPath): LentStream | undefined {
+    return this.#lower.lendOver?.(path);
   }
 
   seal(bytes: Uint8Array): void {
@@ -412,7 +417,10 @@ export class Stream implements StreamPort {
       this.#abortNow();
       return;
     }
+    const { lent } = delivery;
+    if (lent !== undefined) this.#user?.takeLent?.(lent);
     const error = this.#lower.receive(bytes, start, bytes.length, delivery, operation);
+    if (lent !== undefined) this.#user?.takeLent?.(undefined);
     // DDP-7-01 errors of the lower layer are passed up here; those of DDP and RDMAP are latched with
     // their segment.
     if (error !== undefined) operation.policy.latchLocal(error);

@@ -3,7 +3,7 @@
  * it from there, with one copy. A part of the packets' buffer stands for it.
  */
 import type { PayloadReader } from './deferred-reads.ts';
-import type { Copier, CopyTaker, Lender, MemoryBacking } from './memory-backing.ts';
+import type { Copier, CopyTaker, Lender, LentMessage, MemoryBacking } from './memory-backing.ts';
 
 /** Payload of a packet from which it is lent: below, an order and its result cost more than the second copy. */
 export const LENT_BYTES_MIN = 32_768;
@@ -14,24 +14,40 @@ export interface LentTaker extends CopyTaker {
   copyOrdered(copier: Copier): void;
 }
 
+/** Where the receiver's memory finds payload that parts of some bytes stand for. */
+export interface LentSource {
+  /** True if the byte at `start` stands for another one. */
+  covers(bytes: Uint8Array, start: number): boolean;
+  /** Orders copies of what these bytes stand for to `offset` of `target`. Returns false if memory is gone. */
+  copyTo(
+    target: MemoryBacking,
+    offset: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+    taker: LentTaker,
+  ): boolean;
+}
+
 interface Piece {
   start: number;
   length: number;
   backing: MemoryBacking;
   offset: number;
   lender: Lender;
-  message: object;
+  message: LentMessage;
   copier: Copier;
 }
 
-const NO_LENDER: Lender = { lent: 0, lendingFailed: () => undefined };
+const NO_LENDER: Lender = { lent: 0, returned: () => undefined, lendingFailed: () => undefined };
+const NO_MESSAGE: LentMessage = { lent: 0 };
 
-export class LentPayload implements PayloadReader {
+export class LentPayload implements LentSource, PayloadReader {
   /** Payload of a packet from which it is lent. Simulations lend less. */
   bytesMin = LENT_BYTES_MIN;
   /** Whose payload is read, and of which message. */
   lender: Lender = NO_LENDER;
-  message: object = NO_LENDER;
+  message = NO_MESSAGE;
   #bytes: Uint8Array | undefined = undefined;
   /** By ascending start. */
   readonly #pieces: Piece[] = [];
@@ -53,16 +69,15 @@ export class LentPayload implements PayloadReader {
     return true;
   }
 
-  /** True if these bytes stand for others. */
   covers(bytes: Uint8Array, start: number): boolean {
     if (bytes !== this.#bytes) return false;
     return this.#pieces.some((piece) => start >= piece.start && start < piece.start + piece.length);
   }
 
-  /** Orders copies of what these bytes stand for to `offset` of `target`. Returns false if memory is gone. */
   copyTo(
     target: MemoryBacking,
     offset: number,
+    _bytes: Uint8Array,
     start: number,
     length: number,
     taker: LentTaker,

@@ -6,10 +6,18 @@
  */
 import type { MemoryTier } from '#contract/verbs/provider';
 
+/** A message whose payload is lent. */
+export interface LentMessage {
+  /** Parts of its payload that are lent by a stream. */
+  lent: number;
+}
+
 /** Who sends the payload of a copy. */
 export interface Lender {
   /** Parts of its payload that are lent: to packets on their way, or to copies that are not over. */
   lent: number;
+  /** A copy of this many bytes is over. */
+  returned(message: LentMessage, length: number): void;
   /** A copy failed because payload of this message could not be read. */
   lendingFailed(message: object): void;
 }
@@ -33,7 +41,7 @@ export interface CopyTaker {
 export interface CopyParties {
   readonly lender: Lender;
   /** The lender's name of the message. */
-  readonly message: object;
+  readonly message: LentMessage;
   readonly taker: CopyTaker;
 }
 

@@ -10,7 +10,7 @@ import { assert } from '#base/assert';
 import { CQEStatus, SQOpcode } from '#contract/protocol/queue-layout';
 import { type Cause, MEMORY_GONE } from '../failure-cause.ts';
 import { KeptPieces, type PieceKind } from '../memory/kept-pieces.ts';
-import type { LentPayload, LentTaker } from '../memory/lent-payload.ts';
+import type { LentSource, LentTaker } from '../memory/lent-payload.ts';
 import type { Copier, CopyEnd, Lender, MemoryBacking } from '../memory/memory-backing.ts';
 import { countCompletion, type NicCounters } from '../nic-counters.ts';
 import { CompletionRecord } from '../rings/completion-writer.ts';
@@ -106,12 +106,13 @@ export class CompletionGate implements LentTaker {
   #lender: Lender | undefined = undefined;
   readonly #user: GateUser;
   readonly #counters: NicCounters;
-  readonly #lent: LentPayload;
+  /** What the input may stand for. */
+  lent: LentSource;
 
-  constructor(user: GateUser, counters: NicCounters, lent: LentPayload) {
+  constructor(user: GateUser, counters: NicCounters, lent: LentSource) {
     this.#user = user;
     this.#counters = counters;
-    this.#lent = lent;
+    this.lent = lent;
   }
 
   /** Copies after which nothing is unconfirmed. */
@@ -165,7 +166,7 @@ export class CompletionGate implements LentTaker {
     start: number,
     length: number,
   ): boolean {
-    if (this.#lent.covers(bytes, start)) return this.#borrow(backing, offset, start, length);
+    if (this.lent.covers(bytes, start)) return this.#borrow(backing, offset, bytes, start, length);
     this.#pieces ??= new KeptPieces();
     const pieces = this.#pieces;
     if (this.#keeper !== backing || pieces.full) {
@@ -178,11 +179,17 @@ export class CompletionGate implements LentTaker {
   }
 
   /** Orders copies of lent payload, after writing buffered segments. */
-  #borrow(backing: MemoryBacking, offset: number, start: number, length: number): boolean {
+  #borrow(
+    backing: MemoryBacking,
+    offset: number,
+    bytes: Uint8Array,
+    start: number,
+    length: number,
+  ): boolean {
     this.settledEarly ||= this.#keeper !== undefined;
     // To settle may end the queue pair.
     if (!this.settle() || !this.#user.receiving) return false;
-    if (!this.#lent.copyTo(backing, offset, start, length, this)) return false;
+    if (!this.lent.copyTo(backing, offset, bytes, start, length, this)) return false;
     this.#user.awaitWrites();
     return true;
   }

@@ -18,6 +18,7 @@ import { AtomicOpcode } from '../memory/atomic-operation.ts';
 import type { DeferredReads } from '../memory/deferred-reads.ts';
 import { GatheredPayload } from '../memory/gathered-payload.ts';
 import type { LentPayload } from '../memory/lent-payload.ts';
+import type { LentStream } from '../memory/lent-stream.ts';
 import type { Copier, Lender } from '../memory/memory-backing.ts';
 import type { WindowUser } from '../memory/memory-window.ts';
 import { ReadAhead } from '../memory/read-ahead.ts';
@@ -70,6 +71,10 @@ interface SendQueueOptions {
 
 export class SendQueue implements Lender {
   lent = 0;
+  /** The stream that it lends payload to, if any. */
+  #loans: LentStream | undefined = undefined;
+  /** Oldest open messages that are framed, and wait for their lent payload. */
+  framed = 0;
   /** Who copies lent payload. */
   #copier: Copier | undefined = undefined;
   /** Its lent payload could not be read: it fails once earlier messages are acknowledged. */
@@ -425,12 +430,12 @@ export class SendQueue implements Lender {
   }
 
   /** See `DeferringUser`. */
-  mayLend(slot: number, offset: number, length: number): boolean {
+  mayLend(slot: number, offset: number, length: number, { lent }: Lender = this): boolean {
     // The rest of a message goes the same way, or it would have to wait.
-    const worth = length >= this.#host.lentPayload.bytesMin || (offset > 0 && this.lent > 0);
+    const worth = length >= this.#host.lentPayload.bytesMin || (offset > 0 && lent > 0);
     if (!worth) return false;
     const copier = this.#messages.at(slot).copier(offset, length);
-    if (copier === undefined || (this.lent > 0 && copier !== this.#copier)) return false;
+    if (copier === undefined || (lent > 0 && copier !== this.#copier)) return false;
     this.#copier = copier;
     return true;
   }
@@ -450,6 +455,60 @@ export class SendQueue implements Lender {
     const refusal = wqe.gather(offset, length, target, targetStart, lentPayload);
     if (refusal !== 0) this.#blameMemory(wqe);
     return refusal;
+  }
+
+  /** See `WireUser`. */
+  lendTo(
+    loans: LentStream,
+    slot: number,
+    offset: number,
+    length: number,
+    target: Uint8Array,
+    targetStart: number,
+  ): AccessRefusal {
+    const wqe = this.#messages.at(slot);
+    const { count } = loans;
+    this.#loans = loans;
+    loans.user = this;
+    loans.message = wqe;
+    const refusal = wqe.gather(offset, length, target, targetStart, loans);
+    if (refusal === 0) return refusal;
+    loans.withdraw(count);
+    this.#blameMemory(wqe);
+    return refusal;
+  }
+
+  returned(): void {
+    this.lent -= 1;
+  }
+
+  /**
+   * Completes framed messages whose lent payload is back. Returns false if that of the oldest one could not be
+   * read: its work request has failed.
+   */
+  settleLent(): boolean {
+    for (let wqe = this.#messages.oldest; this.framed > 0; wqe = this.#messages.oldest) {
+      if (wqe === undefined || wqe.lent > 0 || wqe === this.#unread) break;
+      this.framed -= 1;
+      this.#endMessage(wqe);
+    }
+    return this.#unread === undefined || this.#failUnread() === AccessRefusal.none;
+  }
+
+  /** The stream no longer reads memory of the program, once copies that have begun are over. */
+  #endLending(): void {
+    const loans = this.#loans;
+    if (loans === undefined) return;
+    loans.recall();
+    if (loans.lent > 0) {
+      this.#copier?.hasten(loans);
+      this.#gate.awaitLent(loans);
+    }
+    for (; this.framed > 0; this.framed -= 1) {
+      this.#failUnread();
+      this.#messages.shift();
+    }
+    this.#failUnread();
   }
 
   /** Lent payload could not be read: nothing more is sent. */
@@ -505,6 +564,14 @@ export class SendQueue implements Lender {
       this.#immediateDue = true;
       return;
     }
+    if (this.framed > 0 || wqe.lent > 0) {
+      this.framed += 1;
+      return;
+    }
+    this.#endMessage(wqe);
+  }
+
+  #endMessage(wqe: SendWqe): void {
     if (wqe.awaited) wqe.abandon();
     this.#messages.shift();
     if (wqe.kind === WorkKind.message && wqe.started !== COMPLETED) {
@@ -627,6 +694,7 @@ export class SendQueue implements Lender {
    */
   flush(midMessage = false): boolean {
     const started = this.#started;
+    this.#endLending();
     const { oldest } = this.#messages;
     const kept = midMessage && oldest !== undefined && oldest.started !== COMPLETED ? 1 : 0;
     // Started work completes in this turn or a later one: nothing may refer to it.
@@ -719,6 +787,8 @@ export class SendQueue implements Lender {
   }
 
   #forget(): void {
+    this.#endLending();
+    this.#loans = undefined;
     if (this.lent > 0) {
       this.#copier?.hasten(this);
       this.#gate.awaitLent(this);

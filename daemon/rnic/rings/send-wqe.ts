@@ -91,6 +91,8 @@ export class SendWqe implements BindRequest {
   open = false;
   /** Part of the payload had to be fetched after the message was opened. */
   awaited = false;
+  /** See `LentMessage`. */
+  lent = 0;
   started = 0;
   /** Index of its element in the ring, modulo 2^32. */
   order = 0;

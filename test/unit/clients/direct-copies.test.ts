@@ -101,6 +101,9 @@ let ready: number;
 let unread: number;
 const lender = {
   lent: 0,
+  returned: () => {
+    lender.lent -= 1;
+  },
   lendingFailed: () => {
     unread += 1;
   },
