@@ -88,7 +88,9 @@ export function regMR(call: CommandCall): KernelReply {
   reply.setUint32(RegMR.response.lkey, object.mr.lkey, true);
   reply.setUint32(RegMR.response.rkey, file.persona.remoteKey(object.mr), true);
   file.persona.putRegion(own, object.mr.stag);
-  const offers = length >= LENT_BYTES_MIN && file.device.transport === 'roce' && memory.takeOffer();
+  // Over SCTP, payload is always copied into messages.
+  const lends = (file.device.info.lowerLayer ?? 'tcp') === 'tcp';
+  const offers = length >= LENT_BYTES_MIN && lends && memory.takeOffer();
   return { status: 0, response: bytes, flags: offers ? ReplyFlag.offerAgent : 0 };
 }
 
