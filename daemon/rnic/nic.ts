@@ -112,6 +112,11 @@ export class Nic {
     this.#onBackingReady = (): void => this.#backingReady();
   }
 
+  /** The shortest message whose payload is lent. Simulations lend less. */
+  set lentBytesMin(bytes: number) {
+    this.#host.lentPayload.bytesMin = bytes;
+  }
+
   /** How many objects of each kind the device may have. */
   get capacity(): DeviceCapacity {
     return this.#registry.capacity;

@@ -279,8 +279,8 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   /** Memory that the QP waited for is ready. */
   memoryReady(): void {
-    if (this.#host.ib === undefined) this.settleLent();
     if (!this.#gate.release()) this.#host.waiting.add(this);
+    if (this.#host.ib === undefined) this.settleLent();
     // An acknowledging wire must not report lost data as placed, so fail it first.
     if (this.#host.ib === undefined || this.#lifecycle.receiving)
       this.#lifecycle.wire?.pump(this.#host.now);

@@ -81,6 +81,8 @@ export interface Plan {
   readonly tapped: boolean;
   /** Connections within a host go through memory. */
   readonly memoryLinks: boolean;
+  /** Agents of a host's programs copy messages from this length on straight into memory; undefined if they do not. */
+  readonly copiesFromBytes: number | undefined;
   /** Share of an address in a turn; undefined for the product's default, which no run reaches. */
   readonly turnShareBytes: number | undefined;
 }
@@ -167,6 +169,8 @@ export function drawPlan(prng: Prng, carrier: Carrier): Plan {
   const clientsPerHost = prng.oneIn(3) ? 2 : 1;
   const devicesPerHost = prng.oneIn(4) ? 2 : 1;
   const actions = big ? prng.between(30, 60) : prng.between(60, 220);
+  // Not drawn separately, so that seeds keep their meaning.
+  const copies = actions % 4 === 0;
   const plan = {
     hosts,
     clientsPerHost,
@@ -178,13 +182,7 @@ export function drawPlan(prng: Prng, carrier: Carrier): Plan {
     messageBytes,
     targetBytes: big ? 1_000_000 : prng.choose([1000, 8000]),
     queueDepth,
-    tiers: prng.choose([
-      ['local'],
-      ['process_vm'],
-      ['agent'],
-      ['local', 'process_vm', 'agent'],
-      ['local', 'process_vm'],
-    ] as const),
+    tiers: drawTiers(prng, copies),
     slowness: prng.choose([1, 3, 10]),
     wire: {
       mpaRevision: prng.oneIn(6) ? (1 as const) : (2 as const),
@@ -205,6 +203,7 @@ export function drawPlan(prng: Prng, carrier: Carrier): Plan {
     tapped: prng.oneIn(8),
     // These are not drawn separately, so that seeds keep their meaning.
     memoryLinks: actions % 2 === 0,
+    copiesFromBytes: copies ? Math.min(512, messageBytes >> 1) : undefined,
     turnShareBytes: latency === 20 ? messageBytes + 4096 : undefined,
   };
   // Seeds keep their meaning over TCP.
@@ -213,6 +212,18 @@ export function drawPlan(prng: Prng, carrier: Carrier): Plan {
     return { ...plan, carriers, messageTraits: noAssociation };
   }
   return { ...plan, ...drawAssociations(prng, plan.devicesPerHost, { latency, bufferBytes }) };
+}
+
+/** Agents copy only what they reach by system calls. */
+function drawTiers(prng: Prng, copies: boolean): readonly Tier[] {
+  const tiers = prng.choose([
+    ['local'],
+    ['process_vm'],
+    ['agent'],
+    ['local', 'process_vm', 'agent'],
+    ['local', 'process_vm'],
+  ] as const);
+  return copies ? ['process_vm'] : tiers;
 }
 
 function noAssociation(): MessageTraits {

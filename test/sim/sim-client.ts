@@ -21,6 +21,8 @@ import {
 } from '#contract/verbs/enums';
 import { type ErrnoCode, isVerbsError } from '#contract/verbs/errors';
 import { ClientContext } from '#daemon/ipc/verbs/client-context';
+import type { CopyLoop } from '#daemon/clients/objects/direct-copies';
+import { Prng } from '../support/prng.ts';
 import { tokenOf } from './flow-token.ts';
 import { holdsPattern, PATTERN, PATTERN_BYTES } from './pattern.ts';
 import { must } from './rules.ts';
@@ -32,6 +34,8 @@ import type { Party, ReceiveRecord, SendRecord, SimWindow } from './sim-qp.ts';
 import { type Flow, MAX_INLINE, type QpClient, SimQp } from './sim-qp.ts';
 import { MAX_SGE, SimSrq } from './sim-srq.ts';
 
+/** Makes generators of programs' numbers. */
+const COPIES_SALT = 77_777;
 /** A program polls before half of these are in use. */
 const CQ_ENTRIES = 512;
 const SRQ_ENTRIES = 32;
@@ -94,9 +98,11 @@ export class SimClient implements QpClient {
     this.world = world;
     this.host = host;
     this.overrun = host.overruns;
-    this.name = `${host.name} program ${world.nextProgram()}`;
+    const number = world.nextProgram();
+    this.name = `${host.name} program ${number}`;
     const { prng, plan, time } = world;
     this.memory = new SimMemory(time, prng);
+    if (plan.copiesFromBytes !== undefined) this.#copyDirectly(number);
     this.context = new ClientContext({
       directory: host.directory,
       memory: this.memory,
@@ -118,6 +124,20 @@ export class SimClient implements QpClient {
     this.source = this.#registerArea(area, Access.remoteRead);
     for (let count = prng.between(1, 2); count > 0; count -= 1) this.#createCq();
     if (prng.oneIn(3)) this.srq = this.#createSrq();
+  }
+
+  #copyDirectly(number: number): void {
+    const { host } = this;
+    const { time } = this.world;
+    const loop: CopyLoop = {
+      soon: (run) => time.soon(run),
+      after: (delay, run) => time.after(delay, run),
+      drain: () => host.host.drain(),
+      yieldCore: () => undefined,
+      readClock: () => undefined,
+    };
+    // Not drawn from the run's own generator: other runs stay as they were.
+    this.memory.copyDirectly(loop, host.processes, time, new Prng(COPIES_SALT + number), number);
   }
 
   // Commands
@@ -183,10 +203,16 @@ export class SimClient implements QpClient {
     return qp;
   }
 
+  /** Some memory is written later than data arrives. */
+  get #lags(): boolean {
+    const { tiers, copiesFromBytes } = this.world.plan;
+    return tiers.includes('agent') || copiesFromBytes !== undefined;
+  }
+
   /** Ends a life of a queue pair: drops work that was posted and not polled. */
   endLife(qp: SimQp): void {
     const { party } = qp;
-    party.unsure = this.world.plan.tiers.includes('agent');
+    party.unsure = this.#lags;
     this.#forgetEvents((event) => event.type === 'async' && event.event.qpNum === qp.qpn);
     party.abandoned = true;
     for (const record of [...party.sends, ...party.receives]) this.records.delete(record.wrId);
@@ -206,7 +232,7 @@ export class SimClient implements QpClient {
     this.poll();
     if (!this.overrun) {
       const left = [...qp.party.sends.filter((each) => each.signalled), ...qp.party.receives];
-      const held = this.world.plan.tiers.includes('agent');
+      const held = this.#lags;
       must(held || left.length === 0, 'once', `${left.length} work requests of a destroyed queue`);
     }
     qp.alive = false;
@@ -237,11 +263,10 @@ export class SimClient implements QpClient {
     if (!this.alive) return;
     this.world.log?.(`  ${this.name} is killed`);
     this.poll();
-    this.alive = false;
     for (const { party } of this.qps) {
       party.flow?.excuse('program killed');
       party.abandoned = true;
-      party.unsure = this.world.plan.tiers.includes('agent');
+      party.unsure = this.#lags;
     }
     for (const id of this.ids.values()) {
       id.flow?.excuse('program killed');
@@ -249,6 +274,7 @@ export class SimClient implements QpClient {
       this.world.listeners.delete(id);
     }
     this.memory.die();
+    this.alive = false;
     this.context.close();
     this.records.clear();
     this.inbox.length = 0;
@@ -435,7 +461,7 @@ export class SimClient implements QpClient {
       if (oldest === record) break;
       must(this.overrun || !oldest.signalled, 'once', () => `${oldest.what} was skipped`);
       // With an agent, work that waits for memory may fail after unsignalled work before it.
-      const waits = this.world.plan.tiers.includes('agent');
+      const waits = this.#lags;
       must(this.overrun || waits || !party.sendFailed, 'once', 'a failed queue skipped one');
       if (success) party.succeed(oldest);
     }

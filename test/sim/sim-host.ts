@@ -15,6 +15,7 @@ import { checkHostBounds } from './bounds.ts';
 import type { Plan } from './plan.ts';
 import { must } from './rules.ts';
 import { SimTransport } from './sctp/sim-transport.ts';
+import type { SimProcesses } from './sim-copies.ts';
 import type { HostNetwork, SimNetwork } from './sim-network.ts';
 
 const CRC_ENGINE = chooseCrcEngine();
@@ -87,6 +88,8 @@ export class SimHost {
   readonly pool: ChunkPool;
   /** Carries connections within the host, if the plan says so. */
   readonly #memory: MemoryNetwork;
+  /** Memory of its programs, if their agents copy. */
+  readonly processes: SimProcesses = new Map();
   /** An injected fault may fail its connections. */
   faulty = false;
   /** A fault may delay input. */
@@ -134,6 +137,9 @@ export class SimHost {
       },
     });
     this.directory = new DeviceDirectory(this.host, undefined);
+    if (plan.copiesFromBytes !== undefined) {
+      for (const { nic } of this.host.devices) nic.lentBytesMin = plan.copiesFromBytes;
+    }
     tap?.watch(new Watcher());
   }
 

@@ -119,8 +119,13 @@ export class SimMemory implements ClientMemory {
   }
 
   /** From now on the program's agent copies straight into memory of other programs. */
-  copyDirectly(loop: CopyLoop, processes: SimProcesses, time: VirtualTime, prng: Prng): void {
-    const pid = processes.size + 1;
+  copyDirectly(
+    loop: CopyLoop,
+    processes: SimProcesses,
+    time: VirtualTime,
+    prng: Prng,
+    pid = processes.size + 1,
+  ): void {
     this.#process.pid = pid;
     processes.set(pid, (address, length, write) => {
       const area = this.#find(address, length);

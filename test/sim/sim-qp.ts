@@ -107,7 +107,8 @@ export class SimQp {
     const all =
       Access.localWrite | Access.remoteWrite | Access.remoteRead | Access.mwBind | Access.none;
     const target = client.register(client.world.plan.targetBytes, tier(), all);
-    const counterTier = client.world.prng.oneIn(2) ? 'local' : 'process_vm';
+    const mapped = client.world.prng.oneIn(2) && client.world.plan.copiesFromBytes === undefined;
+    const counterTier = mapped ? 'local' : 'process_vm';
     const counter = client.register(
       COUNTER_BYTES,
       counterTier,

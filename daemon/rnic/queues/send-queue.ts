@@ -635,7 +635,7 @@ export class SendQueue implements Lender {
       this.#elements.giveBack();
       if (started.signalled) this.#report(CQEStatus.success, started.bytes);
       else if (this.#gate.waits) this.#reportLoss();
-      started.shift();
+      else started.shift();
     }
     this.#publish();
   }
@@ -646,15 +646,20 @@ export class SendQueue implements Lender {
     this.#progress[0] = (index & 0xffff) | (unfinished << 16);
   }
 
+  /** Completes the oldest one. To report it may find lost memory, which flushes the others. */
   #report(status: CQEStatus, bytes: number): void {
     const started = this.#started;
-    this.#complete(started.wrIdLo, started.wrIdHi, started.opcode, status, bytes);
+    this.#fillIn(started.wrIdLo, started.wrIdHi, started.opcode, status, bytes);
+    started.shift();
+    this.#gate.report(this.#cq);
   }
 
   /** The oldest one is unsignalled: it completes only if its data is lost. */
   #reportLoss(): void {
-    const { wrIdLo, wrIdHi, opcode, bytes } = this.#started;
+    const started = this.#started;
+    const { wrIdLo, wrIdHi, opcode, bytes } = started;
     this.#fillIn(wrIdLo, wrIdHi, opcode, CQEStatus.success, bytes);
+    started.shift();
     this.#gate.reportLoss(this.#cq);
   }
 
@@ -716,7 +721,6 @@ export class SendQueue implements Lender {
       const { status } = started;
       this.#elements.giveBack();
       this.#report(status === CQEStatus.success ? CQEStatus.wrFlushErr : status, 0);
-      started.shift();
     }
     return flushed;
   }
