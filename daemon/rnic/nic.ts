@@ -112,9 +112,10 @@ export class Nic {
     this.#onBackingReady = (): void => this.#backingReady();
   }
 
-  /** The shortest message whose payload is lent. Simulations lend less. */
-  set lentBytesMin(bytes: number) {
-    this.#host.lentPayload.bytesMin = bytes;
+  /** The shortest message that lends its payload, and how much may be lent. Simulations use smaller messages. */
+  setLentBytes(min: number, max: number): void {
+    this.#host.lentPayload.bytesMin = min;
+    this.#host.lentPayload.bytesMax = max;
   }
 
   /** How many objects of each kind the device may have. */

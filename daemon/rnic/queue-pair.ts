@@ -512,7 +512,8 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   }
 
   mayLendTo(loans: LentStream, slot: number, offset: number, length: number): boolean {
-    if (isFlushing(this.#lifecycle.state) || !loans.open) return false;
+    const { bytesMax } = this.#host.lentPayload;
+    if (isFlushing(this.#lifecycle.state) || !loans.isOpen(bytesMax)) return false;
     return this.#sendQueue.mayLend(slot, offset, length, loans);
   }
 

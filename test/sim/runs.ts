@@ -1,4 +1,4 @@
-/** Every kind of run, by name: whole hosts over each network, and the smaller simulations of RoCE. */
+/** Every kind of run, by name: whole hosts over each network, and smaller simulations. */
 
 /** Runs a seed. Throws or rejects with `BrokenRule` or `BrokenRoceRule` if a rule is broken. */
 type Run = (seed: number) => unknown;
@@ -23,6 +23,7 @@ const RUNS = {
     return (seed: number): unknown => runTransports(seed, WHOLE_BYTES);
   },
   memory: async () => (await import('./roce/memory-run.ts')).runMemory,
+  lent: async () => (await import('./lent/lent-run.ts')).runLent,
   connections: async () => (await import('./roce/connections-run.ts')).runConnections,
 } as const;
 export type RunName = keyof typeof RUNS;

@@ -22,11 +22,13 @@ const CRC_ENGINE = chooseCrcEngine();
 /** Overwrites the start of a released chunk. */
 const POISON = 0xdb;
 const POISONED_BYTES = 2048;
+/** Bytes that a stream may lend at the same time. */
+const LENT_BYTES_MAX = 20_000;
 /** Steps from one deep check to the next. */
 const DEEP_CHECK_EVERY = 16;
 
 /** Overwrites released chunks: code that still reads one sees wrong bytes. */
-class PoisoningPool extends ChunkPool {
+export class PoisoningPool extends ChunkPool {
   override release(chunk: Uint8Array): void {
     chunk.fill(POISON, 0, POISONED_BYTES);
     super.release(chunk);
@@ -138,7 +140,7 @@ export class SimHost {
     });
     this.directory = new DeviceDirectory(this.host, undefined);
     if (plan.copiesFromBytes !== undefined) {
-      for (const { nic } of this.host.devices) nic.lentBytesMin = plan.copiesFromBytes;
+      for (const { nic } of this.host.devices) nic.setLentBytes(plan.copiesFromBytes, LENT_BYTES_MAX);
     }
     tap?.watch(new Watcher());
   }

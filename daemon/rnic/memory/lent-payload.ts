@@ -8,6 +8,9 @@ import type { Copier, CopyTaker, Lender, LentMessage, MemoryBacking } from './me
 /** Payload of a packet from which it is lent: below, an order and its result cost more than the second copy. */
 export const LENT_BYTES_MIN = 32_768;
 
+/** Bytes that a stream may lend at the same time: enough for copies of several messages to overlap with the rest. */
+const LENT_BYTES_MAX = 2_097_152;
+
 /** Receives lent payload. */
 export interface LentTaker extends CopyTaker {
   /** A copy was ordered, which `copier` makes. */
@@ -45,6 +48,8 @@ const NO_MESSAGE: LentMessage = { lent: 0 };
 export class LentPayload implements LentSource, PayloadReader {
   /** Payload of a packet from which it is lent. Simulations lend less. */
   bytesMin = LENT_BYTES_MIN;
+  /** Payload that each stream may lend at the same time. */
+  bytesMax = LENT_BYTES_MAX;
   /** Whose payload is read, and of which message. */
   lender: Lender = NO_LENDER;
   message = NO_MESSAGE;

@@ -19,8 +19,6 @@ import type {
   MemoryBacking,
 } from './memory-backing.ts';
 
-/** Lent bytes that may not be copied yet: enough for copies of several messages to overlap with the rest. */
-const LENT_BYTES_MAX = 2_097_152;
 /** The longest copy, see `copy-ring.ts`. */
 const COPY_BYTES_MAX = 65_536;
 
@@ -78,9 +76,9 @@ export class LentStream implements LentBytes, LentSource, PayloadReader, Lender 
     this.#path = path;
   }
 
-  /** True if more payload may be lent. */
-  get open(): boolean {
-    if (this.failed || this.#recalled || this.#lentBytes >= LENT_BYTES_MAX) return false;
+  /** True if more payload may be lent while less than `bytesMax` is. */
+  isOpen(bytesMax: number): boolean {
+    if (this.failed || this.#recalled || this.#lentBytes >= bytesMax) return false;
     return this.#path.lends;
   }
 

@@ -24,6 +24,8 @@ import { must } from './rules.ts';
 export const PIECE_BYTES = 6144;
 /** Most messages are longer. */
 const LENT_BYTES_MIN = 512;
+/** Fewer bytes than two long messages have. */
+const LENT_BYTES_MAX = 10_000;
 const PIECES = 12;
 const SHARED_RECEIVES = 32;
 /** Filler for memory that a program has finished with: it reveals a late write or a late read. */
@@ -174,6 +176,7 @@ export class MemoryProgram {
   #copyDirectly(host: RnicHost, processes: SimProcesses, time: VirtualTime, prng: Prng): void {
     const { rocePort } = this.device;
     if (rocePort !== undefined) rocePort.lentPayload.bytesMin = LENT_BYTES_MIN;
+    else this.device.nic.setLentBytes(LENT_BYTES_MIN, LENT_BYTES_MAX);
     const loop: CopyLoop = {
       soon: (run) => time.soon(run),
       after: (delay, run) => time.after(delay, run),
