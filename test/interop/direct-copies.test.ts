@@ -10,13 +10,20 @@ import { RoceRig } from '../support/roce-rig.ts';
 import { ShimProgram } from '../support/shim-programs.ts';
 import { compileProgram } from './c-programs.ts';
 
+const IWARP_ADDRESS = '127.0.72.47';
+/** A process connects queue pairs of iWARP only once. */
+const IWARP_ROUNDS = 6;
+
 let rig: RoceRig;
 let program: string;
 
 describeWith(['native'], 'long messages between two programs', () => {
   beforeAll(async () => {
-    program = compileProgram('direct-copies');
-    rig = await RoceRig.start({ name: 'roce0', addresses: ['127.0.72.46'], transport: 'roce' });
+    program = compileProgram('direct-copies', ['-lrdmacm']);
+    rig = await RoceRig.start(
+      { name: 'roce0', addresses: ['127.0.72.46'], transport: 'roce' },
+      { name: 'iwarp0', addresses: [IWARP_ADDRESS] },
+    );
   });
 
   afterAll(() => rig.stop());
@@ -35,7 +42,30 @@ describeWith(['native'], 'long messages between two programs', () => {
     ]);
   });
 
-  it.each(['stop-dereg', 'kill-dereg', 'stop-destroy', 'stop-rights'])(
+  async function runIwarp(how: string): Promise<readonly string[]> {
+    const words = [program, 'iwarp0', how, IWARP_ADDRESS];
+    const ended = await new ShimProgram(words, rig.environment).end();
+    expect(ended.status, ended.output).toBe(0);
+    return ended.output.trim().split('\n').sort();
+  }
+
+  it('arrive whole and in order over iWARP, copied by an agent', async () => {
+    expect(await runIwarp('order')).toEqual([
+      'an agent copies',
+      'sends are whole',
+      'writes are in order',
+    ]);
+  });
+
+  it.each(['stop-dereg', 'kill-dereg', 'stop-destroy', 'stop-error'])(
+    'are not written into memory that the receiver reuses over iWARP: %s',
+    async (how) => {
+      for (let round = 0; round < IWARP_ROUNDS; round += 1)
+        expect(await runIwarp(how)).toContain('nothing is written later');
+    },
+  );
+
+  it.each(['stop-dereg', 'kill-dereg', 'stop-destroy', 'stop-rights', 'stop-error'])(
     'are not written into memory that the receiver reuses: %s',
     async (how) => {
       expect(await run(how)).toContain('nothing is written later');

@@ -1,17 +1,20 @@
 /*
- * Long messages between two processes: direct-copies DEVICE (RoCE) HOW. With
+ * Long messages between two processes: direct-copies DEVICE HOW [ADDRESS], with the ADDRESS of an iWARP device. With
  * - "order" the child sends Writes, each followed by a short one that the parent polls for, and Sends; the parent
  *   checks every byte;
  * - "stop-dereg", "kill-dereg", "stop-destroy" and "stop-rights" the child is stopped or killed while it writes; the
  *   parent ends the region, the queue pair or its rights, reuses the memory, and checks that nothing is written there
  *   once the child continues;
+ * - "stop-error" it moves the queue pair to ERR;
  * - "kill-send" the child is killed while it sends: the parent's queue pair does not fail;
  * - "atomics" the child's other queue pair does atomics on the region that it writes to without a pause;
  * - "stall-source" and "stall-target" the child's memory does not answer when it is copied; "stall-unmap" is the
  *   latter, and the child unmaps it.
  */
 #define _GNU_SOURCE
+#include <arpa/inet.h>
 #include <pthread.h>
+#include <rdma/rdma_cma.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -33,6 +36,72 @@ static atomic_int *checked;
 
 static const uint32_t sizes[] = {32767, 32768, 32769, 40000, 65535, 65536, 65537, 98304, 131073, BYTES};
 #define SIZES (sizeof sizes / sizeof *sizes)
+
+/* Connections of an iWARP device: the listener, or that of `qp` before its context is used. */
+static struct rdma_event_channel *channel;
+static struct rdma_cm_id *first_id;
+
+static struct rdma_cm_id *await_event(enum rdma_cm_event_type type) {
+  struct rdma_cm_event *event;
+  CHECK(rdma_get_cm_event(channel, &event) == 0 && event->event == type);
+  struct rdma_cm_id *id = event->id;
+  CHECK(rdma_ack_cm_event(event) == 0);
+  return id;
+}
+
+static struct sockaddr_in address_of(const char *text, uint16_t port) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = port};
+  CHECK(inet_pton(AF_INET, text, &address.sin_addr) == 1);
+  return address;
+}
+
+static struct rdma_cm_id *resolved(struct sockaddr_in *listener) {
+  struct rdma_cm_id *id;
+  CHECK(rdma_create_id(channel, &id, NULL, RDMA_PS_TCP) == 0);
+  CHECK(rdma_resolve_addr(id, NULL, (struct sockaddr *)listener, 1000) == 0);
+  await_event(RDMA_CM_EVENT_ADDR_RESOLVED);
+  CHECK(rdma_resolve_route(id, 1000) == 0);
+  await_event(RDMA_CM_EVENT_ROUTE_RESOLVED);
+  return id;
+}
+
+/* Listens, or resolves the peer's address: now the context is known. */
+static void find_context(const char *text, int wire, bool listens) {
+  uint16_t port = 0;
+  channel = MADE(rdma_create_event_channel());
+  if (!listens) {
+    CHECK(read(wire, &port, sizeof port) == sizeof port);
+    struct sockaddr_in address = address_of(text, port);
+    first_id = resolved(&address);
+  } else {
+    struct sockaddr_in address = address_of(text, 0);
+    CHECK(rdma_create_id(channel, &first_id, NULL, RDMA_PS_TCP) == 0);
+    CHECK(rdma_bind_addr(first_id, (struct sockaddr *)&address) == 0 && rdma_listen(first_id, 2) == 0);
+    port = rdma_get_src_port(first_id);
+    CHECK(write(wire, &port, sizeof port) == sizeof port);
+  }
+  context = MADE(first_id->verbs);
+}
+
+static struct ibv_qp *connected_qp(struct ibv_qp_init_attr init, bool listens) {
+  struct rdma_conn_param none = {.initiator_depth = 1, .responder_resources = 1};
+  struct rdma_cm_id *id = first_id;
+  if (listens) id = await_event(RDMA_CM_EVENT_CONNECT_REQUEST);
+  else if (qp != NULL) id = resolved((struct sockaddr_in *)rdma_get_peer_addr(first_id));
+  CHECK(rdma_create_qp(id, pd, &init) == 0);
+  CHECK((listens ? rdma_accept(id, &none) : rdma_connect(id, &none)) == 0);
+  await_event(RDMA_CM_EVENT_ESTABLISHED);
+  return id->qp;
+}
+
+static void set_up_with_cm(const char *device, const char *address, int wire, bool listens, bool receives) {
+  find_context(address, wire, listens);
+  register_memory(device, false);
+  qp = connected_qp(plain_init(cq, RECEIVES), listens);
+  other = connected_qp(plain_init(cq, 32), listens);
+  exchange_ends(wire);
+  await_peer(wire, receives);
+}
 
 static void fill(uint8_t *bytes, uint32_t length, uint32_t number) {
   for (uint32_t at = 0; at < length; at++) bytes[at] = (uint8_t)(number * 37 + at * 11 + (at >> 8));
@@ -69,7 +138,7 @@ static void send_in_order(void) {
   }
   for (uint32_t number = 1; number <= MESSAGES; number++) {
     uint32_t half = number % 2 * BYTES;
-    while (atomic_load(checked) < MESSAGES) sched_yield();
+    while (atomic_load(checked) < MESSAGES + (int)number) sched_yield();
     fill(memory + half, sizes[number % SIZES], number);
     post(IBV_WR_SEND, half, sizes[number % SIZES], true);
     good_completion(cq);
@@ -84,10 +153,12 @@ static void receive_in_order(void) {
   }
   puts("writes are in order");
   post_recv(qp, 1, piece(region, memory + BYTES, BYTES));
+  atomic_store(checked, MESSAGES + 1);
   for (uint32_t number = 1; number <= MESSAGES; number++) {
     struct ibv_wc wc = good_completion(cq);
     CHECK(wc.byte_len == sizes[number % SIZES]);
     if (number < MESSAGES) post_recv(qp, number + 1, piece(region, memory + (number + 1) % 2 * BYTES, BYTES));
+    atomic_store(checked, MESSAGES + 1 + (int)number);
     expect(memory + number % 2 * BYTES, wc.byte_len, number);
   }
   puts("sends are whole");
@@ -194,6 +265,7 @@ static bool interrupt(pid_t child, const char *how, uint32_t *seed) {
   bool kills = strncmp(how, "kill", 4) == 0;
   bool destroys = strcmp(how, "stop-destroy") == 0;
   bool forbids = strcmp(how, "stop-rights") == 0;
+  bool fails = strcmp(how, "stop-error") == 0;
   while (*(volatile uint8_t *)memory == 0) sched_yield();
   usleep(next_random(seed) % 3000);
   CHECK(kill(child, kills ? SIGKILL : SIGSTOP) == 0);
@@ -205,6 +277,7 @@ static bool interrupt(pid_t child, const char *how, uint32_t *seed) {
   struct ibv_qp_attr none = {.qp_access_flags = 0};
   if (destroys) CHECK(ibv_destroy_qp(qp) == 0);
   else if (forbids) CHECK(ibv_modify_qp(qp, &none, IBV_QP_ACCESS_FLAGS) == 0);
+  else if (fails) to_state(qp, IBV_QPS_ERR);
   else CHECK(ibv_dereg_mr(region) == 0);
   bool waited = now_ns() - start > SECOND_NS / 25;
   memset(memory, CANARY, BYTES);
@@ -212,30 +285,36 @@ static bool interrupt(pid_t child, const char *how, uint32_t *seed) {
   usleep(20 * 1000);
   for (uint32_t at = 0; at < BYTES; at++) CHECK(memory[at] == CANARY);
   if (!destroys) CHECK(ibv_destroy_qp(qp) == 0);
-  if (destroys || forbids) CHECK(ibv_dereg_mr(region) == 0);
+  if (destroys || forbids || fails) CHECK(ibv_dereg_mr(region) == 0);
   return waited;
 }
 
 int main(int count, char **words) {
-  CHECK(count == 3);
+  CHECK(count == 3 || count == 4);
   const char *how = words[2];
   bool order = strcmp(how, "order") == 0;
   bool atomics = strcmp(how, "atomics") == 0;
   bool stalls = strncmp(how, "stall", 5) == 0;
+  const char *address = count == 4 ? words[3] : NULL;
   bool once = order || atomics || stalls;
+  /* A child cannot use librdmacm once its parent has. */
+  int rounds = once || address != NULL ? 1 : ROUNDS;
   bool sends = strcmp(how, "kill-send") == 0;
   uint32_t seed = (uint32_t)getpid();
   int waited = 0;
   title = how;
   checked = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   CHECK(checked != MAP_FAILED);
-  for (int round = 0; round < (once ? 1 : ROUNDS); round++) {
+  for (int round = 0; round < rounds; round++) {
     int wires[2];
     CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, wires) == 0);
     fflush(stdout);
     pid_t child = fork();
     CHECK(child >= 0);
-    set_up(words[1], wires[child == 0], sends && child > 0, false);
+    int wire = wires[child == 0];
+    bool receives = sends && child > 0;
+    if (address == NULL) set_up(words[1], wire, receives, false);
+    else set_up_with_cm(words[1], address, wire, child > 0, receives);
     if (child == 0) {
       memset(memory, 1, BYTES);
       if (stalls) {
@@ -274,14 +353,16 @@ int main(int count, char **words) {
     else waited += interrupt(child, how, &seed);
     kill(child, SIGKILL);
     waitpid(child, NULL, 0);
+    if (address != NULL) break;
     CHECK(ibv_destroy_qp(other) == 0);
     CHECK(ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0 && ibv_close_device(context) == 0);
+    context = NULL;
     CHECK(ibv_close_device(beside) == 0);
     munmap(memory, 2 * BYTES + 4096);
     close(wires[0]);
     close(wires[1]);
   }
   puts(sends ? "the receiver does not fail" : "nothing is written later");
-  fprintf(stderr, "%d of %d had to wait\n", waited, ROUNDS);
+  fprintf(stderr, "%d of %d had to wait\n", waited, rounds);
   return 0;
 }

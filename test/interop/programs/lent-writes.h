@@ -1,5 +1,5 @@
-/* Shared by programs of this folder: two processes with queue pairs on a RoCE device, whose long messages their agents
- * copy. The program's main file defines _GNU_SOURCE. */
+/* Shared by programs of this folder: two processes with queue pairs, whose long messages their agents copy. `set_up`
+ * connects those of a RoCE device. The program's main file defines _GNU_SOURCE. */
 #ifndef LENT_WRITES_H
 #define LENT_WRITES_H
 
@@ -35,10 +35,11 @@ static uint8_t *memory;
 static struct ibv_mr *region;
 static struct end peer;
 
-static inline void set_up(const char *device, int wire, bool receives, bool apart) {
+/* Opens the device, unless `context` is known, and registers `memory`. */
+static inline void register_memory(const char *device, bool apart) {
   /* The first connection of the process to the daemon does not stay. */
   struct ibv_context *first = open_device(device);
-  context = open_device(device);
+  if (context == NULL) context = open_device(device);
   beside = open_device(device);
   CHECK(ibv_close_device(first) == 0);
   pd = MADE(ibv_alloc_pd(context));
@@ -48,20 +49,33 @@ static inline void set_up(const char *device, int wire, bool receives, bool apar
   CHECK(memory != MAP_FAILED);
   memset(memory, 0, 2 * BYTES + 4096);
   region = MADE(ibv_reg_mr(pd, memory, 2 * BYTES + 4096, ACCESS));
-  qp = create_qp(pd, plain_init(cq, RECEIVES));
-  other = create_qp(other_pd, plain_init(cq, 32));
+}
+
+static inline void exchange_ends(int wire) {
   struct end own = {.qpn = qp->qp_num,
                     .other = other->qp_num,
                     .rkey = region->rkey,
                     .address = (uintptr_t)memory};
   CHECK(write(wire, &own, sizeof own) == sizeof own);
   CHECK(read(wire, &peer, sizeof peer) == sizeof peer);
-  connect_qp(qp, peer.qpn, GID_INDEX, ACCESS);
-  connect_qp(other, peer.other, GID_INDEX, ACCESS);
+}
+
+/* Waits until the peer has posted its receives, too. */
+static inline void await_peer(int wire, bool receives) {
   char ready = 0;
   for (int at = 0; receives && at < RECEIVES; at++)
     post_recv(qp, at, piece(region, memory + at % 16 * LONG, LONG));
   CHECK(write(wire, &ready, 1) == 1 && read(wire, &ready, 1) == 1);
+}
+
+static inline void set_up(const char *device, int wire, bool receives, bool apart) {
+  register_memory(device, apart);
+  qp = create_qp(pd, plain_init(cq, RECEIVES));
+  other = create_qp(other_pd, plain_init(cq, 32));
+  exchange_ends(wire);
+  connect_qp(qp, peer.qpn, GID_INDEX, ACCESS);
+  connect_qp(other, peer.other, GID_INDEX, ACCESS);
+  await_peer(wire, receives);
 }
 
 /* The orders to the agent of this process; NULL without an agent. */
