@@ -285,6 +285,7 @@ export class Conduit implements LinkUser, ShareMember {
     assert(this.#readingPaused || !waits, 'conduit reads without a share');
     assert(!this.#linkClosed || this.#lingerDeadline === NEVER, 'deadline for a closed link');
     this.#link.assertInvariants?.();
+    this.#loans?.assertInvariants();
   }
 
   /** The framing of the stream's present output. */

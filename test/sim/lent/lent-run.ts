@@ -32,12 +32,21 @@ const WISHES = {
 const BREAKS = ['source', 'target', 'unmap', 'die', 'error', 'destroy', 'reset'] as const;
 const INTERFERENCES = ['tap', 'fault', 'heal', 'window'] as const;
 
+/** No message has as many equal bytes in a row, but an unused or poisoned chunk has. */
+const EQUAL_BYTES_MAX = 64;
+
 /** A capture. */
 const WATCHER: TapWatcher = {
   wants: () => true,
   opened: () => undefined,
   joined: () => undefined,
-  bytes: () => undefined,
+  bytes: (_link, _by, bytes) => {
+    let equal = 0;
+    for (let at = 1; at < bytes.length; at += 1) {
+      equal = bytes[at] === bytes[at - 1] ? equal + 1 : 0;
+      must(equal < EQUAL_BYTES_MAX, 'payload', 'a capture shows bytes that stand for others');
+    }
+  },
   finished: () => undefined,
   closed: () => undefined,
   skipped: () => undefined,
