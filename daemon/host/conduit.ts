@@ -6,11 +6,11 @@ import { assert } from '#base/assert';
 import { type Micros, NEVER } from '#base/time';
 import type { Delivery } from '#base/transmit';
 import type { ConnectionFacts } from '../faults/fault.ts';
-import type { LentStream } from '../rnic/memory/lent-stream.ts';
 import type { CmEndpoint, IdAccount } from '../iwarp/cm/cm-id.ts';
 import type { CmStream } from '../iwarp/cm/cm-types.ts';
 import type { StreamEvent } from '../iwarp/engine/stream-api.ts';
 import { type Framing, startupFrameBytes } from '../iwarp/faults/frame.ts';
+import { LentStream } from '../rnic/memory/lent-stream.ts';
 import type { Link, LinkUser } from './links/link.ts';
 import type { ShareMember, TurnShare } from './turn-share.ts';
 
@@ -117,7 +117,8 @@ export class Conduit implements LinkUser, ShareMember {
     share.join(this);
     if (link.faithful === true) {
       stream.leaveUnsealed();
-      this.#loans = stream.lendOver?.(this);
+      this.#loans = new LentStream(this);
+      stream.lend?.(this.#loans);
     }
     link.user = this;
   }
@@ -200,9 +201,7 @@ export class Conduit implements LinkUser, ShareMember {
       if (this.#share.spent) return 'held';
       const link = this.#link;
       const writable = link.writable && !this.#awaitCopies();
-      const transmit = writable
-        ? this.stream.pollTransmit(link.unsegmented === true)
-        : undefined;
+      const transmit = writable ? this.stream.pollTransmit(link.unsegmented === true) : undefined;
       if (transmit === undefined) {
         if (!link.congested && !this.#awaitsCopies) this.#endOutput();
         return 'done';

@@ -13,7 +13,6 @@
  */
 import type { Micros } from '#base/time';
 import type { LentBytes } from '#base/transmit';
-import type { LentStream } from './memory/lent-stream.ts';
 
 /** Why a message was not acknowledged. */
 export const MessageFailure = {
@@ -234,6 +233,18 @@ export class AtomicAccess {
   originalLo = 0;
 }
 
+/** Payload that stays in the sender's memory while output of a wire stands for it: see `memory/lent-stream.ts`. */
+export interface Loans extends LentBytes {
+  /** Pieces in the output, and copies that are not over. */
+  readonly lent: number;
+  /** Pieces in the output. */
+  readonly count: number;
+  /** The peer has read the first `end` bytes of `output`, the oldest: only copies lend them from now on. */
+  delivered(output: Uint8Array, end: number): void;
+  /** The output is dropped. */
+  drop(): void;
+}
+
 /** The queue pair as its wire sees it. All calls are synchronous and run to completion. */
 export interface WireUser {
   /**
@@ -334,10 +345,10 @@ export interface WireUser {
     targetStart: number,
   ): AccessRefusal;
   /** True if payload of the message, `length` bytes from `offset`, may be lent to `loans`. */
-  mayLendTo?(loans: LentStream, slot: number, offset: number, length: number): boolean;
-  /** Like `gather`, but the bytes stay in their memory: the peer takes them there, see `LentStream`. */
+  mayLendTo?(loans: Loans, slot: number, offset: number, length: number): boolean;
+  /** Like `gather`, but the bytes stay in their memory: the peer takes them there, see `Loans`. */
   lendTo?(
-    loans: LentStream,
+    loans: Loans,
     slot: number,
     offset: number,
     length: number,

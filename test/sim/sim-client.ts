@@ -20,8 +20,8 @@ import {
   WCStatus,
 } from '#contract/verbs/enums';
 import { type ErrnoCode, isVerbsError } from '#contract/verbs/errors';
-import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import type { CopyLoop } from '#daemon/clients/objects/direct-copies';
+import { ClientContext } from '#daemon/ipc/verbs/client-context';
 import { Prng } from '../support/prng.ts';
 import { tokenOf } from './flow-token.ts';
 import { holdsPattern, PATTERN, PATTERN_BYTES } from './pattern.ts';

@@ -140,7 +140,8 @@ export class SimHost {
     });
     this.directory = new DeviceDirectory(this.host, undefined);
     if (plan.copiesFromBytes !== undefined) {
-      for (const { nic } of this.host.devices) nic.setLentBytes(plan.copiesFromBytes, LENT_BYTES_MAX);
+      for (const { nic } of this.host.devices)
+        nic.setLentBytes(plan.copiesFromBytes, LENT_BYTES_MAX);
     }
     tap?.watch(new Watcher());
   }

@@ -54,7 +54,11 @@ export class SessionEnd extends StreamEvents {
   // From the association
 
   handleMessage(payloadProtocol: number, bytes: Uint8Array): void {
-    this.stream.handleBytes(bytes, this.#clock.now(), { payloadProtocol, unsealed: false, lent: undefined });
+    this.stream.handleBytes(bytes, this.#clock.now(), {
+      payloadProtocol,
+      unsealed: false,
+      lent: undefined,
+    });
     this.layer.assertInvariants();
     this.heldMost = Math.max(this.heldMost, this.layer.heldCount);
     this.settle();

@@ -11,7 +11,7 @@
 import { assert } from '#base/assert';
 import { readUint16, writeUint16, writeUint32, writeUint32LE } from '#base/checked-bytes';
 import { type Transmit, transmitOf } from '#base/transmit';
-import { type LendingPath, LentStream } from '#daemon/rnic/memory/lent-stream';
+import type { Loans } from '#daemon/rnic/wire-port';
 import { type Crc32c, rangeCrc32c } from '../wire/crc32c.ts';
 import {
   FPDU_CRC_BYTES,
@@ -52,7 +52,8 @@ const FILLING_MIN_BYTES = 16_384;
 export class FpduSender implements UlpduWriter {
   bytes: Uint8Array = NO_BYTES;
   ulpduStart = 0;
-  loans: LentStream | undefined = undefined;
+  /** See `StreamPort.lend`. */
+  loans: Loans | undefined = undefined;
   readonly #transmit = transmitOf();
   readonly #pool: ChunkPool;
   readonly #crc32c: Crc32c;
@@ -112,12 +113,6 @@ export class FpduSender implements UlpduWriter {
   /** CRCs are left to `seal`, except those of FPDUs with markers. */
   leaveUnsealed(): void {
     this.#leavesUnsealed = true;
-  }
-
-  /** See `StreamPort`. */
-  lendOver(path: LendingPath): LentStream {
-    this.loans ??= new LentStream(path);
-    return this.loans;
   }
 
   /** Computes the CRCs in `bytes`: whole FPDUs, as polled. */

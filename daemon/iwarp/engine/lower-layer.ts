@@ -6,7 +6,7 @@
  */
 import type { Micros } from '#base/time';
 import type { Delivery, Transmit } from '#base/transmit';
-import type { LendingPath, LentStream } from '#daemon/rnic/memory/lent-stream';
+import type { Loans } from '#daemon/rnic/wire-port';
 import type { ProtocolError } from '../wire/protocol-error.ts';
 import type { RtrKind } from './negotiation.ts';
 import type { Agreement, StartupEvent } from './stream-api.ts';
@@ -39,7 +39,7 @@ export interface UlpduWriter {
   /** The longest ULPDU worth posting now, at most `mulpduBytes`. */
   ulpduRoomBytes(mulpduBytes: number): number;
   /** Payload that its output stands for; undefined if it cannot. */
-  readonly loans?: LentStream | undefined;
+  readonly loans?: Loans | undefined;
   /** True if the payload of the next ULPDU may be lent. */
   readonly lends?: boolean;
   /** Bytes that wait to be sent. */
@@ -97,7 +97,7 @@ export interface LowerLayer {
   refuse(): void;
   leaveUnsealed(): void;
   /** See `StreamPort`. */
-  lendOver?(path: LendingPath): LentStream;
+  lend?(loans: Loans): void;
   seal(bytes: Uint8Array): void;
   /** A local error ends the startup. */
   failLocally(text: string): void;

@@ -1,7 +1,7 @@
 /** MPA over TCP as the lower layer of a stream (RFC 5044): startup frames, then FPDUs. */
 import type { Micros } from '#base/time';
 import type { Delivery, Transmit } from '#base/transmit';
-import type { LendingPath, LentStream } from '#daemon/rnic/memory/lent-stream';
+import type { Loans } from '#daemon/rnic/wire-port';
 import type { Crc32c } from '../wire/crc32c.ts';
 import { MULPDU_MIN_BYTES, ULPDU_SEND_MAX_BYTES } from '../wire/fpdu.ts';
 import { MARKER_BYTES, MARKER_INTERVAL_BYTES } from '../wire/marker.ts';
@@ -88,8 +88,8 @@ export class MpaLayer implements LowerLayer {
     this.writer.leaveUnsealed();
   }
 
-  lendOver(path: LendingPath): LentStream {
-    return this.writer.lendOver(path);
+  lend(loans: Loans): void {
+    this.writer.loans = loans;
   }
 
   seal(bytes: Uint8Array): void {

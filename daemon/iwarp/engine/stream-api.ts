@@ -4,8 +4,7 @@
  */
 import type { Micros } from '#base/time';
 import type { Delivery, Transmit } from '#base/transmit';
-import type { LendingPath, LentStream } from '#daemon/rnic/memory/lent-stream';
-import type { Wire, WireUser } from '#daemon/rnic/wire-port';
+import type { Loans, Wire, WireUser } from '#daemon/rnic/wire-port';
 import type { StreamFailure } from './stream-failure.ts';
 
 /** RTR kinds of RFC 6581 §9 as a set. */
@@ -160,8 +159,8 @@ export interface StreamPort extends Wire {
   reject(privateData: Uint8Array, now: Micros): void;
   /** The connection brings bytes unchanged: their checksums may be left to `seal`. */
   leaveUnsealed(): void;
-  /** Payload may be lent to the peer while `path` permits it. Undefined if the lower layer never lends any. */
-  lendOver?(path: LendingPath): LentStream | undefined;
+  /** Payload may be lent to the peer, if the lower layer can. */
+  lend?(loans: Loans): void;
   /** Completes the checksums in polled bytes, which may also be a copy. */
   seal(bytes: Uint8Array): void;
   /** Responder: refuses the request without a decision of its consumer. */

@@ -16,8 +16,7 @@ import { assert } from '#base/assert';
 import { Deadlines } from '#base/deadlines';
 import { type Micros, NEVER } from '#base/time';
 import { type Delivery, PLAIN, type Transmit } from '#base/transmit';
-import type { LendingPath, LentStream } from '#daemon/rnic/memory/lent-stream';
-import type { WireFailure, WireUser } from '#daemon/rnic/wire-port';
+import type { Loans, WireFailure, WireUser } from '#daemon/rnic/wire-port';
 import { ProtocolError } from '../wire/protocol-error.ts';
 import { FullOperation } from './full-operation.ts';
 import type { LowerEffect, LowerLayer } from './lower-layer.ts';
@@ -194,8 +193,8 @@ export class Stream implements StreamPort {
     this.#lower.leaveUnsealed();
   }
 
-  lendOver(path: LendingPath): LentStream | undefined {
-    return this.#lower.lendOver?.(path);
+  lend(loans: Loans): void {
+    this.#lower.lend?.(loans);
   }
 
   seal(bytes: Uint8Array): void {

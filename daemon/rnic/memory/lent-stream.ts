@@ -7,7 +7,7 @@
  * (`recall`). Such bytes are placed at once, so they may not be delivered before earlier copies are over (`waits`).
  */
 import { assert } from '#base/assert';
-import type { LentBytes } from '#base/transmit';
+import type { Loans } from '../wire-port.ts';
 import type { PayloadReader } from './deferred-reads.ts';
 import type { LentSource, LentTaker } from './lent-payload.ts';
 import type {
@@ -23,13 +23,13 @@ import type {
 const COPY_BYTES_MAX = 65_536;
 
 /** Whether a connection carries lent payload. */
-export interface LendingPath {
+interface LendingPath {
   /** Both ends are on this host, nothing inspects the bytes, and the peer's memory takes copies. */
   readonly lends: boolean;
 }
 
 /** Who sends. */
-export interface LendingUser {
+interface LendingUser {
   /** Payload of this message could not be read. */
   lendingFailed(message: object): void;
 }
@@ -54,7 +54,7 @@ interface Order {
   readonly parties: CopyParties;
 }
 
-export class LentStream implements LentBytes, LentSource, PayloadReader, Lender {
+export class LentStream implements Loans, LentSource, PayloadReader, Lender {
   /** Pieces in the output, and copies that are not over. */
   lent = 0;
   /** Payload could not be read: what is not delivered yet never may be. */
@@ -189,14 +189,15 @@ export class LentStream implements LentBytes, LentSource, PayloadReader, Lender 
   #copy(
     target: MemoryBacking,
     to: number,
-    { backing, message, copier }: Piece,
+    piece: Piece,
     at: number,
     length: number,
     taker: LentTaker,
   ): void {
+    const { backing, message, copier } = piece;
     const last = this.#order;
     // A message may be longer than a segment, so its pieces often follow each other.
-    if (last !== undefined && continues(last, target, to, backing, at, length, message)) {
+    if (last !== undefined && continues(last, target, to, piece, at, length)) {
       last.length += length;
       this.#lentBytes += length;
       return;
@@ -267,10 +268,9 @@ function continues(
   last: Order,
   target: MemoryBacking,
   to: number,
-  backing: MemoryBacking,
+  { backing, message }: Piece,
   at: number,
   length: number,
-  message: LentMessage,
 ): boolean {
   if (last.target !== target || last.backing !== backing) return false;
   if (last.parties.message !== message || last.length + length > COPY_BYTES_MAX) return false;

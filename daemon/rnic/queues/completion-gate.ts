@@ -106,7 +106,7 @@ export class CompletionGate implements LentTaker {
   #lender: Lender | undefined = undefined;
   readonly #user: GateUser;
   readonly #counters: NicCounters;
-  /** What the input may stand for. */
+  /** Payload that the input may stand for. */
   lent: LentSource;
 
   constructor(user: GateUser, counters: NicCounters, lent: LentSource) {

@@ -38,7 +38,11 @@ const CANARIES: readonly Canary[] = [
     rule: 'order',
     seed: 6,
     edits: [
-      { file: STREAM, find: 'this.#recalled = this.#copying > 0;', replace: 'this.#recalled = false;' },
+      {
+        file: STREAM,
+        find: 'this.#recalled = this.#copying > 0;',
+        replace: 'this.#recalled = false;',
+      },
     ],
   },
   {
@@ -83,7 +87,9 @@ const CANARIES: readonly Canary[] = [
     bug: 'a link copies bytes that stand for others',
     rule: 'payload',
     seed: 1,
-    edits: [{ file: LINK, find: 'if (lent === undefined && this.#copy', replace: 'if (this.#copy' }],
+    edits: [
+      { file: LINK, find: 'if (lent === undefined && this.#copy', replace: 'if (this.#copy' },
+    ],
   },
   {
     bug: 'a program that moves its queue pair to ERR gets copies afterwards',

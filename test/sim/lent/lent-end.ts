@@ -7,7 +7,12 @@ import type { CQ } from '#daemon/rnic/queues/completion-queue';
 import { CompletionConsumer, ReceiveProducer, SendProducer } from '#test/support/flag-ring-client';
 import type { Prng } from '#test/support/prng';
 import { queueSizes } from '#test/support/queue-sizes';
-import { type MemoryProgram, PIECE_BYTES, type Piece, type Region } from '../roce/memory-program.ts';
+import {
+  type MemoryProgram,
+  PIECE_BYTES,
+  type Piece,
+  type Region,
+} from '../roce/memory-program.ts';
 import { must } from '../roce/rules.ts';
 
 const DEPTH = 16;
@@ -336,7 +341,11 @@ export class LentEnd {
       // A Send is over when its receive completes.
       if (due?.piece === undefined) return;
       const { piece, data, id } = due;
-      must(piece.region.lost || same(piece, data), 'placed', `Write ${id} is not there, after ${by}`);
+      must(
+        piece.region.lost || same(piece, data),
+        'placed',
+        `Write ${id} is not there, after ${by}`,
+      );
       this.#due.shift();
       this.#arrivedCount += 1;
       this.#used.push(piece);
