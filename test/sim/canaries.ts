@@ -18,7 +18,7 @@ export const CANARIES: readonly HostCanary[] = [
   {
     bug: 'a disconnect does not stop the send queue',
     rule: 'stopped',
-    seed: 35,
+    seed: 69,
     edits: [
       { file: 'daemon/iwarp/cm/endpoint.js', find: 'this.qp?.disconnecting(now);', replace: '' },
     ],

@@ -170,7 +170,7 @@ export function drawPlan(prng: Prng, carrier: Carrier): Plan {
   const devicesPerHost = prng.oneIn(4) ? 2 : 1;
   const actions = big ? prng.between(30, 60) : prng.between(60, 220);
   // Not drawn separately, so that seeds keep their meaning.
-  const copies = actions % 4 === 0;
+  const copies = carrier === 'tcp' && actions % 4 === 0;
   const plan = {
     hosts,
     clientsPerHost,

@@ -3,9 +3,9 @@
  * in order.
  *
  * An element is copied and returned to the client when it is taken. It may then wait here: for its
- * fence, or for a read slot (ORD). Started work completes when its message is done (iWARP: framed;
- * a wire that retransmits: acknowledged) or its response has arrived; completions are written in
- * posting order.
+ * fence, or for a read slot (ORD). Started work completes when its message is done (iWARP: framed, and its
+ * lent payload copied; a wire that retransmits: acknowledged) or its response has arrived; completions are
+ * written in posting order.
  *
  * Order and fences: RFC 5040 §5.5. Depth: RFC 5040 §6.1 and RFC 7306 §5.2.
  */
@@ -520,8 +520,8 @@ export class SendQueue implements Lender {
     // Otherwise the message was given up.
     if (this.#messages.oldest === undefined) return;
     this.#unread ??= message;
-    // Has the wire polled, and so `gatheringEnded` called.
-    this.#gate.awaitLent(this);
+    // Has the wire polled, and so `gatheringEnded` or `settleLent` called.
+    this.#gate.awaitLent(this.#loans ?? this);
   }
 
   /** See `DeferringUser`. A later flush reports the failed work request. */
@@ -792,6 +792,8 @@ export class SendQueue implements Lender {
 
   #forget(): void {
     this.#endLending();
+    // What becomes of its last copies does not matter any more.
+    if (this.#loans !== undefined) this.#loans.user = undefined;
     this.#loans = undefined;
     if (this.lent > 0) {
       this.#copier?.hasten(this);
