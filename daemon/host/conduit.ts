@@ -224,7 +224,7 @@ export class Conduit implements LinkUser, ShareMember {
   /** True if output waits for lent payload, which a link that does not lend could overtake. */
   #awaitCopies(): boolean {
     const loans = this.#loans;
-    if (loans === undefined || (loans.count === 0 && !loans.waits)) return false;
+    if (loans === undefined || loans.lent === 0) return false;
     if (!this.lends) loans.recall();
     if (!loans.waits) return false;
     if (this.#awaitsCopies) return true;

@@ -512,9 +512,9 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   }
 
   mayLendTo(loans: LentStream, slot: number, offset: number, length: number): boolean {
-    const { bytesMax } = this.#host.lentPayload;
-    if (isFlushing(this.#lifecycle.state) || !loans.isOpen(bytesMax)) return false;
-    return this.#sendQueue.mayLend(slot, offset, length, loans);
+    // Short messages are the most frequent.
+    if (!this.#sendQueue.mayLend(slot, offset, length, loans)) return false;
+    return !isFlushing(this.#lifecycle.state) && loans.isOpen(this.#host.lentPayload.bytesMax);
   }
 
   lendTo(

@@ -237,8 +237,6 @@ export class AtomicAccess {
 export interface Loans extends LentBytes {
   /** Pieces in the output, and copies that are not over. */
   readonly lent: number;
-  /** Pieces in the output. */
-  readonly count: number;
   /** The peer has read the first `end` bytes of `output`, the oldest: only copies lend them from now on. */
   delivered(output: Uint8Array, end: number): void;
   /** The output is dropped. */

@@ -189,7 +189,7 @@ export class FpduSender implements UlpduWriter {
     const joins = this.#segmentUsedBytes + span <= this.#segmentBytes && start > tail.polled;
     this.#segmentUsedBytes = joins ? this.#segmentUsedBytes + span : span;
     tail.committed = end;
-    if (this.loans !== undefined && this.loans.count > 0) tail.lent = true;
+    if (this.loans !== undefined && this.loans.lent > 0) tail.lent = true;
     this.#queuedBytes += span;
     this.#hasSpoken = true;
   }
@@ -218,7 +218,7 @@ export class FpduSender implements UlpduWriter {
       head.flushed += taken;
       left -= taken;
       this.#queuedBytes -= taken;
-      if (this.loans !== undefined && this.loans.count > 0)
+      if (this.loans !== undefined && this.loans.lent > 0)
         this.loans.delivered(head.bytes, head.flushed);
       if (head.flushed < head.committed) continue;
       if (head === this.#last && this.#ulpduLength > 0) continue;

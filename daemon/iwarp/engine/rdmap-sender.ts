@@ -369,8 +369,8 @@ export class RDMAPSender {
     if (loans === undefined || left === 0) return false;
     // What is alone on its way arrives sooner if the daemon copies it at once.
     if (loans.lent === 0 && writer.queuedBytes === 0) return false;
-    if (writer.lends !== true) return false;
-    return this.#user.mayLendTo?.(loans, this.#message.slot, this.#offset, left) === true;
+    const may = this.#user.mayLendTo?.(loans, this.#message.slot, this.#offset, left) === true;
+    return may && writer.lends === true;
   }
 
   #waitInQueue(): Step {
