@@ -114,6 +114,14 @@ const ALL_RIGHTS = -1;
 /** The pending command for the wire. */
 type Unsettled = 'nothing' | 'fail' | 'disconnect';
 
+interface Unannounced {
+  readonly event: AsyncEventType;
+  readonly text: string;
+}
+
+/** Shared by all queue pairs, most of which never fail. */
+const NONE_UNANNOUNCED: readonly Unannounced[] = [];
+
 export class QPLifecycle<Q extends LifecycleUser> {
   /** True while data may be placed: a stream is attached and work is not being flushed. */
   receiving = false;
@@ -138,6 +146,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #failureReason = '';
   /** The event for this failure was raised; later reports of it are echoes. */
   #reported = false;
+  /** Events of the failure that wait for copies into the program's memory. */
+  #unannounced: readonly Unannounced[] = NONE_UNANNOUNCED;
   /** The consumer is closing the QP: raise no more events. */
   #closing = false;
   #drainTold = false;
@@ -224,7 +234,6 @@ export class QPLifecycle<Q extends LifecycleUser> {
       throw invalid(`a QP cannot go from ${from} to ${qpStateName(state)}`);
     }
     this.#carryOut(action, state, now);
-    if (!this.receiving) this.#gate.conclude();
     this.assertInvariants();
   }
 
@@ -254,7 +263,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#path = path;
     this.granted = path.accessFlags;
     this.#move(next, now);
-    if (withdrawn !== 0 || !this.receiving) this.#gate.conclude();
+    if (withdrawn !== 0) this.#gate.conclude();
     this.#programWire?.modified(path, next, now);
     if (this.#state === QPState.RTS) this.#wire?.pump(now);
     this.settle(now);
@@ -399,6 +408,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#ord = 0;
     this.#forgetUnsettled();
     this.#reported = false;
+    this.#unannounced = NONE_UNANNOUNCED;
     this.#drainTold = false;
     this.cause = undefined;
     this.#asked = undefined;
@@ -617,13 +627,16 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #enterFlushing(state: QPState): void {
     const first = !isFlushing(this.#state);
     this.#transition(state);
+    this.#gate.conclude();
     this.#gate.endReceiving();
     this.flush();
     // With a shared queue, flushes do not show the consumer that the last receive was returned.
     if (first && this.#qp.srq !== undefined) {
       const text = `the QP takes no more shared receives, because ${causeText(this.cause)}`;
-      this.#announce(AsyncEventType.qpLastWqeReached, text);
+      this.#announceFailure(AsyncEventType.qpLastWqeReached, text);
     }
+    // If payload could not be read, nothing waits for it any more.
+    this.memoryReady();
   }
 
   /**
@@ -699,12 +712,26 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #report(event: AsyncEventType, text: string): void {
     if (this.#reported) return;
     this.#reported = true;
-    this.#announce(event, text);
+    this.#announceFailure(event, text);
+  }
+
+  /** The program may use its memory again after the event, which waits for copies into it. */
+  #announceFailure(event: AsyncEventType, text: string): void {
+    if (this.#gate.copying) this.#unannounced = [...this.#unannounced, { event, text }];
+    else this.#announce(event, text);
   }
 
   #announce(event: AsyncEventType, text: string): void {
     if (this.#closing) return;
     this.#host.effects.push({ type: 'async', event, object: this.#qp, text });
+  }
+
+  /** Copies may be over. */
+  memoryReady(): void {
+    if (this.#unannounced.length === 0 || this.#gate.copying) return;
+    const waiting = this.#unannounced;
+    this.#unannounced = NONE_UNANNOUNCED;
+    for (const { event, text } of waiting) this.#announce(event, text);
   }
 
   /**

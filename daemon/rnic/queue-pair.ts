@@ -280,6 +280,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   /** Memory that the QP waited for is ready. */
   memoryReady(): void {
     if (!this.#gate.release()) this.#host.waiting.add(this);
+    this.#lifecycle.memoryReady();
     if (this.#host.ib === undefined) this.settleLent();
     // An acknowledging wire must not report lost data as placed, so fail it first.
     if (this.#host.ib === undefined || this.#lifecycle.receiving)

@@ -200,6 +200,7 @@ export class DirectCopies implements Copier, CopyMaker {
   }
 
   conclude(taker: CopyTaker): void {
+    this.#takeBack((copy) => copy.taker === taker);
     for (const copy of this.#copies) if (copy.taker === taker) awaitByReceiver(copy);
     this.#watch();
   }

@@ -401,6 +401,8 @@ export class RDMAPSender {
     const user = this.#user;
     const { bytes } = this.#ddp;
     const { loans } = this.#writer;
+    // Nothing may arrive after payload that never will.
+    if (loans?.failed === true) return AccessRefusal.memoryLost;
     if (!lends || loans === undefined) return user.gather(slot, offset, size, bytes, at);
     return user.lendTo?.(loans, slot, offset, size, bytes, at) ?? AccessRefusal.memoryLost;
   }

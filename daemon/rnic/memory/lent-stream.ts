@@ -66,6 +66,8 @@ export class LentStream implements Loans, LentSource, PayloadReader, Lender {
   /** In stream order. */
   readonly #pieces: Piece[] = [];
   #order: Order | undefined = undefined;
+  /** Who makes the copies. */
+  #copier: Copier | undefined = undefined;
   #copying = 0;
   #lentBytes = 0;
   /** Output has bytes of its own that must not overtake copies. */
@@ -89,6 +91,14 @@ export class LentStream implements Loans, LentSource, PayloadReader, Lender {
 
   get waits(): boolean {
     return this.#recalled && this.#copying > 0;
+  }
+
+  get copying(): boolean {
+    return this.#copying > 0;
+  }
+
+  hasten(): void {
+    if (this.copying) this.#copier?.hasten(this);
   }
 
   whenCopied(run: () => void): void {
@@ -206,6 +216,7 @@ export class LentStream implements Loans, LentSource, PayloadReader, Lender {
     this.#add(message, length);
     this.#copying += 1;
     taker.copyOrdered(copier);
+    this.#copier = copier;
     const parties = { lender: this, message, taker };
     this.#order = { target, to, backing, at, length, parties };
   }

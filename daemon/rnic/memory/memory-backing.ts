@@ -51,7 +51,10 @@ export interface Copier {
   hasten(lender: Lender): void;
   /** The taker's program takes back its memory: drops what has not begun. */
   abandon(taker: CopyTaker): void;
-  /** The taker's program withdraws rights, once the copies that they allowed are over. */
+  /**
+   * The taker's program withdraws rights, or its queue pair has failed: makes what has not begun at once. The
+   * program's command gets no answer before all is over.
+   */
   conclude(taker: CopyTaker): void;
 }
 

@@ -136,14 +136,15 @@ export class CompletionGate implements LentTaker {
 
   /** True while writes to memory are unconfirmed. */
   get waits(): boolean {
-    return this.#writing.size > 0 || this.#copying() || this.#reading() || this.#writeLost;
+    return this.#writing.size > 0 || this.copying || this.#reading() || this.#writeLost;
   }
 
   #reading(): boolean {
     return this.#lender !== undefined && this.#lender.lent > 0;
   }
 
-  #copying(): boolean {
+  /** True while copies into memory are not over. */
+  get copying(): boolean {
     return this.#copiesDone !== this.copiesOrdered;
   }
 
@@ -217,7 +218,7 @@ export class CompletionGate implements LentTaker {
       this.#copyLost = this.#copiesDone;
       this.#writeLost = true;
     }
-    if (!this.#copying()) this.#copiers.clear();
+    if (!this.copying) this.#copiers.clear();
   }
 
   /** No more data arrives: messages whose payload could not be read never will. */
@@ -234,7 +235,7 @@ export class CompletionGate implements LentTaker {
 
   /** The program withdraws rights: it gets no answer until the copies that they allowed are over. */
   conclude(): void {
-    if (!this.#copying()) return;
+    if (!this.copying) return;
     for (const copier of this.#copiers) copier.conclude(this);
   }
 
@@ -395,7 +396,7 @@ export class CompletionGate implements LentTaker {
     while (this.#heldCount > 0 && this.#oldest().copies <= this.#copiesDone);
     if (this.#heldCount === 0) this.#holdNone();
     if (lost) this.#user.handleLoss(undefined);
-    return !this.#copying();
+    return !this.copying;
   }
 
   /** Payload could not be read: receives may wait for it for ever, but sends, which do not depend on it, must not. */

@@ -89,7 +89,7 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
     rule: 'payload',
     seed: 8,
     file: 'daemon/rnic/queues/completion-gate.js',
-    find: 'this.#writing.size > 0 || this.#copying() ||',
+    find: 'this.#writing.size > 0 || this.copying ||',
     replace: 'this.#writing.size > 0 ||',
   },
   {
