@@ -22,7 +22,7 @@ const MESSAGE_BYTES_MAX = 6000;
 const SEEN_BYTES_MIN = 32;
 const WORD_BYTES = 8;
 /** Memory that its program has got back; never part of a message. */
-export const REUSED = 0x5a;
+const REUSED = 0x5a;
 export const UNUSED = 0xee;
 
 /** The bytes from which messages are taken. */
