@@ -86,6 +86,8 @@ export class LentEnd {
   #added = 0n;
   #nextId = 1;
   #over = false;
+  /** Given up with work that may still read its sources. */
+  #sourcesKept = false;
   peer: LentEnd = this;
 
   constructor(host: RnicHost, program: MemoryProgram, prng: Prng) {
@@ -286,6 +288,7 @@ export class LentEnd {
       const named = work.id === id;
       must(named || !work.signalled, 'order', `work ${id} completes before work ${work.id}`);
       this.#settle(work, named ? status : CQEStatus.success, named);
+      if (this.#posted.length === 0) this.#reuseSources();
       if (named) return;
     }
   }
@@ -378,11 +381,20 @@ export class LentEnd {
     if (destroys) this.qp.close(this.#host.now());
     else this.qp.modify(QPState.ERR, this.#host.now());
     this.#host.drain();
+    const gone = this.sources.lost;
+    this.sources.lost = true;
     this.#whenReplied(() => {
-      if (!this.sources.lost) this.sources.area.bytes.fill(REUSED);
-      this.sources.lost = true;
+      this.#sourcesKept = !gone;
+      // In ERR, sources are the program's once their work has completed.
+      if (destroys || this.#posted.length === 0) this.#reuseSources();
       this.reuse(this.targets);
     });
+  }
+
+  #reuseSources(): void {
+    if (!this.#sourcesKept) return;
+    this.#sourcesKept = false;
+    this.sources.area.bytes.fill(REUSED);
   }
 
   /** The program uses the memory for something else: nothing may be written there. */
