@@ -66,9 +66,27 @@ const CANARIES: readonly Canary[] = [
     ],
   },
   {
+    bug: 'a connection ends while agents still copy into memory',
+    rule: 'late',
+    seed: 1,
+    edits: [{ file: LINK, find: 'if (lent?.copying === true) {', replace: 'if (false) {' }],
+  },
+  {
+    bug: 'a queue pair reports its failure while agents still copy into memory',
+    rule: 'late',
+    seed: 18,
+    edits: [
+      {
+        file: 'daemon/rnic/qp-lifecycle.js',
+        find: 'if (this.#gate.copying)',
+        replace: 'if (false)',
+      },
+    ],
+  },
+  {
     bug: 'flushed work completes while agents still copy from its memory',
     rule: 'payload',
-    seed: 18,
+    seed: 35,
     edits: [
       {
         file: SEND_QUEUE,
@@ -98,8 +116,8 @@ const CANARIES: readonly Canary[] = [
     edits: [
       {
         file: 'daemon/rnic/qp-lifecycle.js',
-        find: 'if (!this.receiving)\n            this.#gate.conclude();\n        this.assertInvariants();',
-        replace: 'this.assertInvariants();',
+        find: 'this.#gate.conclude();\n        this.#gate.endReceiving();',
+        replace: 'this.#gate.endReceiving();',
       },
     ],
   },

@@ -397,6 +397,13 @@ export class LentEnd {
     this.sources.area.bytes.fill(REUSED);
   }
 
+  /** The program is told that its connection has ended or failed, and uses its memory for something else. */
+  learnEnd(): void {
+    if (this.#over || this.excuse === undefined || this.targets.reused) return;
+    this.targets.lost = true;
+    this.targets.reuse();
+  }
+
   /** The program uses the memory for something else: nothing may be written there. */
   reuse(region: Region): void {
     if (region.reused) return;

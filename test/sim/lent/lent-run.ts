@@ -150,7 +150,7 @@ class Run {
       const b = new LentEnd(this.#host, second, this.#prng);
       a.peer = b;
       b.peer = a;
-      const id = cm.createId(undefined);
+      const id = cm.createId(a);
       cm.resolveAddr(id, { address: to, port: PORT }, { address: from, port: 0 });
       cm.resolveRoute(id);
       this.#host.drain();
@@ -160,13 +160,20 @@ class Run {
         must(step < STEPS_MAX, 'progress', 'no connection');
         await this.#step();
         for (const event of events.splice(0)) {
-          if (event.type === CMEventType.connectRequest) cm.accept(event.id, b.qp, WISHES);
+          if (event.type !== CMEventType.connectRequest) continue;
+          event.id.tag = b;
+          cm.accept(event.id, b.qp, WISHES);
         }
         this.#host.drain();
       }
       this.#ends.push(a, b);
     }
-    this.#host.onCmEvent = () => undefined;
+    this.#host.onCmEvent = ({ tag }, { type }) => {
+      if (type === CMEventType.disconnected && tag instanceof LentEnd) tag.learnEnd();
+    };
+    this.#host.onAsync = (_device, { object }) => {
+      this.#ends.find(({ qp }) => qp === object)?.learnEnd();
+    };
   }
 
   // Steps

@@ -95,7 +95,7 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
   {
     bug: 'an agent copies into memory that is no longer registered',
     rule: 'late',
-    seed: 272,
+    seed: 1278,
     file: 'daemon/clients/objects/process-backing.js',
     find: 'maker.dropInto(this);',
     replace: ';',
@@ -119,7 +119,7 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
   {
     bug: 'a packet of the same turn overtakes lent payload',
     rule: 'order',
-    seed: 1,
+    seed: 9,
     file: 'daemon/rnic/memory/lent-payload.js',
     find: 'lender.lent += 1;\n        return true;',
     replace: 'return true;',
