@@ -8,13 +8,9 @@ export interface LentBytes {
   readonly waits: boolean;
   /** Some payload is gone: the output may never be delivered. */
   readonly failed: boolean;
-  /** Payload of delivered output is still being copied. */
-  readonly copying: boolean;
   /** Fetches all payload into the output, where it is needed now. */
   recall(): void;
-  /** Does not leave copies to a slow program, unless it has begun them. */
-  hasten(): void;
-  /** Calls back, once, when `copying`, and so `waits`, has become false. */
+  /** Calls back, once, when `waits` has become false. */
   whenCopied(run: () => void): void;
 }
 

@@ -164,6 +164,7 @@ export class Conduit implements LinkUser, ShareMember {
 
   handlePeerClosed(): void {
     const now = this.#host.now();
+    this.#loans?.hasten();
     this.stream.handlePeerClosed(now);
     this.#host.handleInput(this, now);
   }

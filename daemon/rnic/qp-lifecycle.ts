@@ -114,13 +114,8 @@ const ALL_RIGHTS = -1;
 /** The pending command for the wire. */
 type Unsettled = 'nothing' | 'fail' | 'disconnect';
 
-interface Unannounced {
-  readonly event: AsyncEventType;
-  readonly text: string;
-}
-
 /** Shared by all queue pairs, most of which never fail. */
-const NONE_UNANNOUNCED: readonly Unannounced[] = [];
+const NOTHING_WAITS: readonly (() => void)[] = [];
 
 export class QPLifecycle<Q extends LifecycleUser> {
   /** True while data may be placed: a stream is attached and work is not being flushed. */
@@ -146,8 +141,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #failureReason = '';
   /** The event for this failure was raised; later reports of it are echoes. */
   #reported = false;
-  /** Events of the failure that wait for copies into the program's memory. */
-  #unannounced: readonly Unannounced[] = NONE_UNANNOUNCED;
+  /** Reports of the failure that wait for copies into the program's memory. */
+  #waiting = NOTHING_WAITS;
   /** The consumer is closing the QP: raise no more events. */
   #closing = false;
   #drainTold = false;
@@ -386,6 +381,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     // No completion may follow the destruction, whenever slow memory answers.
     this.#gate.end(true);
     this.#closed = true;
+    this.#reportWaiting();
     this.#forgetUnsettled();
     this.#qp.pd.members -= 1;
     this.#qp.sendCQ.users -= 1;
@@ -404,11 +400,12 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #reset(now: Micros): void {
     this.#dropWire(now);
     this.#discard();
+    // The reply to the program's own command waits for copies.
+    this.#reportWaiting();
     this.#ird = 0;
     this.#ord = 0;
     this.#forgetUnsettled();
     this.#reported = false;
-    this.#unannounced = NONE_UNANNOUNCED;
     this.#drainTold = false;
     this.cause = undefined;
     this.#asked = undefined;
@@ -633,7 +630,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     // With a shared queue, flushes do not show the consumer that the last receive was returned.
     if (first && this.#qp.srq !== undefined) {
       const text = `the QP takes no more shared receives, because ${causeText(this.cause)}`;
-      this.#announceFailure(AsyncEventType.qpLastWqeReached, text);
+      this.afterCopies(() => this.#announce(AsyncEventType.qpLastWqeReached, text));
     }
     // If payload could not be read, nothing waits for it any more.
     this.memoryReady();
@@ -712,13 +709,13 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #report(event: AsyncEventType, text: string): void {
     if (this.#reported) return;
     this.#reported = true;
-    this.#announceFailure(event, text);
+    this.afterCopies(() => this.#announce(event, text));
   }
 
-  /** The program may use its memory again after the event, which waits for copies into it. */
-  #announceFailure(event: AsyncEventType, text: string): void {
-    if (this.#gate.copying) this.#unannounced = [...this.#unannounced, { event, text }];
-    else this.#announce(event, text);
+  /** Tells the program of a failure with `report`: it may use its memory again, so nothing may be copied there then. */
+  afterCopies(report: () => void): void {
+    if (this.#gate.placing) this.#waiting = [...this.#waiting, report];
+    else report();
   }
 
   #announce(event: AsyncEventType, text: string): void {
@@ -728,10 +725,14 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   /** Copies may be over. */
   memoryReady(): void {
-    if (this.#unannounced.length === 0 || this.#gate.copying) return;
-    const waiting = this.#unannounced;
-    this.#unannounced = NONE_UNANNOUNCED;
-    for (const { event, text } of waiting) this.#announce(event, text);
+    if (!this.#gate.placing) this.#reportWaiting();
+  }
+
+  #reportWaiting(): void {
+    const waiting = this.#waiting;
+    if (waiting.length === 0) return;
+    this.#waiting = NOTHING_WAITS;
+    for (const report of waiting) report();
   }
 
   /**

@@ -253,6 +253,10 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     this.#lifecycle.terminated(by, failure, now);
   }
 
+  afterCopies(report: () => void): void {
+    this.#lifecycle.afterCopies(report);
+  }
+
   wireEnded(failure: WireFailure | undefined, now: Micros): void {
     this.#lifecycle.wireEnded(failure, now);
   }

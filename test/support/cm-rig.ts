@@ -122,6 +122,10 @@ export class FakeQP extends ModelUser implements ConnectableQP {
   disconnecting(): void {
     this.notified.push('disconnecting');
   }
+  afterCopies(report: () => void): void {
+    report();
+  }
+
   wireEnded(failure: { kind: string } | undefined): void {
     this.wire = undefined;
     this.notified.push(`ended ${failure?.kind ?? 'gracefully'}`);

@@ -46,8 +46,6 @@ export class MemoryLink implements Link, CarriedLink {
   #left: Uint8Array = NO_BYTES;
   #leftUnsealed = false;
   #leftLent: LentBytes | undefined;
-  /** What the peer has read, or will read, of lent payload. */
-  #lent: LentBytes | undefined;
   /** `deliver` has to be called once lent payload is copied. */
   #awaitsCopies = false;
   /** The user is set, and reads. */
@@ -133,7 +131,6 @@ export class MemoryLink implements Link, CarriedLink {
     if (lent === undefined && this.#copy(bytes, unsealed)) return bytes.length;
     this.#left = bytes;
     this.#leftLent = lent;
-    this.#lent ??= lent;
     this.#leftUnsealed = unsealed;
     return 0;
   }
@@ -295,7 +292,7 @@ export class MemoryLink implements Link, CarriedLink {
 
   #deliverEnd(peer: MemoryLink): void {
     if (!this.#finished || this.#finDelivered || this.#holdsBytes || this.#resets) return;
-    if (!peer.reads || this.#isCopying()) return;
+    if (!peer.reads) return;
     this.#finDelivered = true;
     peer.user.handlePeerClosed();
     peer.#endWhenBoth();
@@ -325,32 +322,14 @@ export class MemoryLink implements Link, CarriedLink {
     this.#copiedEnd = 0;
   }
 
-  /** True while the peer's memory is still written: `deliver` is called once it is not. */
-  #isCopying(): boolean {
-    const lent = this.#lent;
-    if (lent?.copying !== true) return false;
-    lent.hasten();
-    this.#awaitCopies(lent);
-    return true;
-  }
-
   /** Notifies the user in a later turn. */
   #die(): void {
     this.#dead = true;
     // The peer may have sent bytes that will never be read.
     this.#peer.#schedule();
-    this.#carrier.soon(this.#notifyClosed);
+    this.#carrier.soon(() => {
+      this.#onGone();
+      this.user.handleClosed(this.#errorCode);
+    });
   }
-
-  /** The user's program may use its memory again afterwards, so nothing may be copied there any more. */
-  readonly #notifyClosed = (): void => {
-    const lent = this.#peer.#lent;
-    if (lent?.copying === true) {
-      lent.hasten();
-      lent.whenCopied(() => this.#carrier.soon(this.#notifyClosed));
-      return;
-    }
-    this.#onGone();
-    this.user.handleClosed(this.#errorCode);
-  };
 }

@@ -27,6 +27,8 @@ export interface ConnectableQP extends WireUser {
   disconnecting(now: Micros): void;
   /** The stream ended after Full Operation. */
   wireEnded(failure: WireFailure | undefined, now: Micros): void;
+  /** Calls `report` once nothing is copied into the program's memory any more: it may use that again then. */
+  afterCopies(report: () => void): void;
   /** A Terminate was sent or received. */
   terminated(by: 'us' | 'peer', failure: WireFailure, now: Micros): void;
 }

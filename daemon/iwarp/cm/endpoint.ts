@@ -338,12 +338,11 @@ export class Endpoint<Id> {
       case 'established':
       case 'closing':
         this.qp?.wireEnded(why, now);
-        this.#report(
-          CMEventType.disconnected,
-          why === undefined ? undefined : 'ECONNRESET',
-          whyText ?? 'disconnected',
-        );
-        break;
+        if (this.#phase === 'established') this.#transition('closing');
+        this.lost = true;
+        if (this.qp === undefined) this.#reportDisconnected(why, whyText, now);
+        else this.qp.afterCopies(() => this.#reportDisconnected(why, whyText, now));
+        return;
       case 'initiating': {
         const { type, error } = startupFailure(why);
         this.#report(type, error, whyText ?? 'the peer closed before its Reply');
@@ -364,6 +363,14 @@ export class Endpoint<Id> {
       default:
         this.#phase satisfies never;
     }
+    this.#end(now, undefined);
+  }
+
+  #reportDisconnected(why: WireFailure | undefined, text: string | undefined, now: Micros): void {
+    // The program may have destroyed the id meanwhile.
+    if (this.#phase === 'over') return;
+    const error = why === undefined ? undefined : 'ECONNRESET';
+    this.#report(CMEventType.disconnected, error, text ?? 'disconnected');
     this.#end(now, undefined);
   }
 

@@ -93,12 +93,9 @@ export class LentStream implements Loans, LentSource, PayloadReader, Lender {
     return this.#recalled && this.#copying > 0;
   }
 
-  get copying(): boolean {
-    return this.#copying > 0;
-  }
-
+  /** The connection is to end: does not leave copies to a slow program, unless it has begun them. */
   hasten(): void {
-    if (this.copying) this.#copier?.hasten(this);
+    if (this.#copying > 0) this.#copier?.hasten(this);
   }
 
   whenCopied(run: () => void): void {

@@ -143,6 +143,11 @@ export class CompletionGate implements LentTaker {
     return this.#lender !== undefined && this.#lender.lent > 0;
   }
 
+  /** True while copies of this connection into memory are not over. */
+  get placing(): boolean {
+    return this.copying && this.copiesOrdered !== this.#copiesAbandoned;
+  }
+
   /** True while copies into memory are not over. */
   get copying(): boolean {
     return this.#copiesDone !== this.copiesOrdered;

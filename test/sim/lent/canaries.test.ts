@@ -69,7 +69,13 @@ const CANARIES: readonly Canary[] = [
     bug: 'a connection ends while agents still copy into memory',
     rule: 'late',
     seed: 1,
-    edits: [{ file: LINK, find: 'if (lent?.copying === true) {', replace: 'if (false) {' }],
+    edits: [
+      {
+        file: 'daemon/iwarp/cm/endpoint.js',
+        find: 'if (this.qp === undefined)',
+        replace: 'if (true)',
+      },
+    ],
   },
   {
     bug: 'a queue pair reports its failure while agents still copy into memory',
@@ -78,7 +84,7 @@ const CANARIES: readonly Canary[] = [
     edits: [
       {
         file: 'daemon/rnic/qp-lifecycle.js',
-        find: 'if (this.#gate.copying)',
+        find: 'if (this.#gate.placing)',
         replace: 'if (false)',
       },
     ],
