@@ -229,6 +229,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
       throw invalid(`a QP cannot go from ${from} to ${qpStateName(state)}`);
     }
     this.#carryOut(action, state, now);
+    if (!this.receiving) this.#gate.conclude();
     this.assertInvariants();
   }
 
@@ -258,7 +259,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#path = path;
     this.granted = path.accessFlags;
     this.#move(next, now);
-    if (withdrawn !== 0) this.#gate.conclude();
+    if (withdrawn !== 0 || !this.receiving) this.#gate.conclude();
     this.#programWire?.modified(path, next, now);
     if (this.#state === QPState.RTS) this.#wire?.pump(now);
     this.settle(now);
@@ -624,7 +625,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #enterFlushing(state: QPState): void {
     const first = !isFlushing(this.#state);
     this.#transition(state);
-    this.#gate.conclude();
+    // A queue pair that is destroyed gives its copies up instead.
+    if (!this.#closing) this.#gate.conclude();
     this.#gate.endReceiving();
     this.flush();
     // With a shared queue, flushes do not show the consumer that the last receive was returned.

@@ -104,6 +104,9 @@ export class FakeQP extends ModelUser implements ConnectableQP {
   readonly qpn = 1;
   readonly notified: string[] = [];
   wire: ConnectableQP['wire'];
+  /** Reports wait while something is copied into its program's memory. */
+  copying = false;
+  readonly waiting: (() => void)[] = [];
   /** When set, `attach` refuses with it. */
   refusal: ErrnoCode | undefined;
 
@@ -123,7 +126,8 @@ export class FakeQP extends ModelUser implements ConnectableQP {
     this.notified.push('disconnecting');
   }
   afterCopies(report: () => void): void {
-    report();
+    if (this.copying) this.waiting.push(report);
+    else report();
   }
 
   wireEnded(failure: { kind: string } | undefined): void {

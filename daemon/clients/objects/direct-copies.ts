@@ -194,13 +194,13 @@ export class DirectCopies implements Copier, CopyMaker {
   }
 
   hasten(lender: Lender): void {
-    this.#takeBack((copy) => copy.lender === lender);
+    this.#takeBackTo(this.#copies.findLastIndex((copy) => copy.lender === lender));
     for (const copy of this.#copies) if (copy.lender === lender) awaitBySender(copy);
     this.#watch();
   }
 
   conclude(taker: CopyTaker): void {
-    this.#takeBack((copy) => copy.taker === taker);
+    this.#takeBackTo(this.#copies.findLastIndex((copy) => copy.taker === taker));
     for (const copy of this.#copies) if (copy.taker === taker) awaitByReceiver(copy);
     this.#watch();
   }
@@ -353,6 +353,11 @@ export class DirectCopies implements Copier, CopyMaker {
     this.#takeBack(() => true);
   }
 
+  /** Leaves copies up to this one to the daemon: it waits for those before, whoever they are for. */
+  #takeBackTo(last: number): void {
+    this.#takeBack((_, index) => index <= last);
+  }
+
   /** Leaves the meant copies that have not begun to the daemon. */
   #takeBack(isMeant: (copy: Copy, index: number) => boolean): void {
     const meant = this.#copies.filter(isMeant);
@@ -461,6 +466,7 @@ export class DirectCopies implements Copier, CopyMaker {
 }
 
 function awaitByReceiver(copy: Copy): void {
+  if (isOver(copy)) return;
   copy.target.incoming.concerned += 1;
   if (copy.receiverWaits) return;
   copy.receiverWaits = true;
@@ -468,10 +474,16 @@ function awaitByReceiver(copy: Copy): void {
 }
 
 function awaitBySender(copy: Copy): void {
+  if (isOver(copy)) return;
   copy.source.incoming.concerned += 1;
   if (copy.senderWaits) return;
   copy.senderWaits = true;
   copy.source.incoming.beginEnding();
+}
+
+/** True if nothing is written any more. */
+function isOver({ stage }: Copy): boolean {
+  return stage === 'placed' || stage === 'lost' || stage === 'unread';
 }
 
 /** Makes a copy by way of the daemon. */

@@ -558,7 +558,9 @@ export class ConnectionManager implements EndpointOwner<CmId> {
   }
 
   released(endpoint: CmEndpoint): void {
-    if (endpoint.qp !== undefined) this.#dialingQPs.delete(endpoint.qp);
+    // A queue pair whose end is not reported yet may dial again already.
+    const dials = endpoint.phase === 'dialing';
+    if (dials && endpoint.qp !== undefined) this.#dialingQPs.delete(endpoint.qp);
   }
 
   finished(endpoint: CmEndpoint): void {

@@ -195,9 +195,9 @@ export class CompletionGate implements LentTaker {
     this.settledEarly ||= this.#keeper !== undefined;
     // To settle may end the queue pair.
     if (!this.settle() || !this.#user.receiving) return false;
-    if (!this.lent.copyTo(backing, offset, bytes, start, length, this)) return false;
+    // Part may be ordered even if the rest cannot be.
     this.#user.awaitWrites();
-    return true;
+    return this.lent.copyTo(backing, offset, bytes, start, length, this);
   }
 
   /** Completions wait from now on until the lender's payload is no longer read. */

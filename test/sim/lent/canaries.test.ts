@@ -122,8 +122,13 @@ const CANARIES: readonly Canary[] = [
     edits: [
       {
         file: 'daemon/rnic/qp-lifecycle.js',
-        find: 'this.#gate.conclude();\n        this.#gate.endReceiving();',
-        replace: 'this.#gate.endReceiving();',
+        find: 'if (!this.#closing)\n            this.#gate.conclude();',
+        replace: '',
+      },
+      {
+        file: 'daemon/rnic/qp-lifecycle.js',
+        find: 'if (!this.receiving)\n            this.#gate.conclude();',
+        replace: '',
       },
     ],
   },

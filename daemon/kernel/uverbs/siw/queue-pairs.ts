@@ -121,6 +121,8 @@ const CONNECTED_REQUESTS: Readonly<Partial<Record<QPState, readonly QPState[]>>>
   [QPState.RTS]: [QPState.SQD, QPState.SQE, QPState.ERR],
   [QPState.SQD]: [QPState.ERR],
   [QPState.SQE]: [QPState.ERR],
+  // Copies into its program's memory end before the answer.
+  [QPState.ERR]: [QPState.ERR],
 };
 
 /**

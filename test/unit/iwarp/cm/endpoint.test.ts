@@ -224,6 +224,19 @@ describe('an established connection', () => {
     expect(qp.notified).toEqual(['ended lost']);
   });
 
+  it('reports disconnected once nothing is copied into memory any more, and lets the QP dial before', () => {
+    const { rig, endpoint, qp } = established();
+    qp.copying = true;
+    expect(rig.emit(endpoint, lost)).toEqual([]);
+    expect([endpoint.phase, qp.notified]).toEqual(['closing', ['ended lost']]);
+    qp.copying = false;
+    const next = rig.dialing(qp);
+    for (const report of qp.waiting) report();
+    expect(rig.drain()).toEqual([CMEventType.disconnected]);
+    expect([endpoint.phase, next.endpoint.phase]).toEqual(['over', 'dialing']);
+    rig.manager.assertInvariants();
+  });
+
   it.each(['us', 'peer'] as const)('reports a Terminate by %s to the QP before the end', (by) => {
     const { rig, endpoint, qp } = established();
     const failure = { kind: 'protocol', text: 'CRC' };
