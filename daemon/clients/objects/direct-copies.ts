@@ -353,7 +353,7 @@ export class DirectCopies implements Copier, CopyMaker {
     this.#takeBack(() => true);
   }
 
-  /** Leaves copies up to this one to the daemon: it waits for those before, whoever they are for. */
+  /** Leaves copies up to this one to the daemon, with all before it, which it would wait for. */
   #takeBackTo(last: number): void {
     this.#takeBack((_, index) => index <= last);
   }
