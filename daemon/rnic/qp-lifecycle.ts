@@ -714,7 +714,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.afterCopies(() => this.#announce(event, text));
   }
 
-  /** Tells the program of a failure with `report`: it may use its memory again, so nothing may be copied there then. */
+  /** See `ConnectableQP`. */
   afterCopies(report: () => void): void {
     if (this.#gate.placing) this.#waiting = [...this.#waiting, report];
     else report();

@@ -1,6 +1,7 @@
 /**
  * Explains in words why a work request was refused. Called only after a refusal, never on the hot path.
  */
+import { listed } from '#base/listed';
 import { described, isTransferred } from './arguments.ts';
 import { SendFlag, WROpcode } from './enums.ts';
 import type { ErrnoCode } from './errors.ts';
@@ -123,8 +124,7 @@ function hasPayload({ sgList, inlineData }: Partial<SendFields>): boolean {
 function missingFields(wr: SendFields): string | undefined {
   const needed = NEEDS.get(wr.opcode) ?? [];
   if (needed.every((field) => wr[field] !== undefined)) return undefined;
-  if (needed.length === 1) return `${needed[0]} is required`;
-  return `${needed.slice(0, -1).join(', ')} and ${needed.at(-1)} are required`;
+  return `${listed(needed, 'and')} ${needed.length === 1 ? 'is' : 'are'} required`;
 }
 
 function payloadRefusal(wr: SendFields, limits: RequestLimits): string | undefined {

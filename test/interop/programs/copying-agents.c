@@ -237,7 +237,7 @@ static int freeze(pid_t child, int wire) {
   else CHECK(ibv_destroy_qp(qp) == 0 && ibv_dereg_mr(region) == 0);
   puts("answered");
   fflush(stdout);
-  return succeed(child, "nobody is killed");
+  return succeed(child, "all processes survive");
 }
 
 /* The device's last event. */
