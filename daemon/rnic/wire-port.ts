@@ -162,6 +162,8 @@ export class OutboundMessage {
   slot = 0;
   /** Payload bytes for Send and Write; bytes to fetch for a Read Request; 8 for Immediate. */
   lengthBytes = 0;
+  /** Of a Send or Write: long enough to be lent. */
+  lendable = false;
   solicited = false;
   /** Sink of a Write, source of a Read Request, target of an Atomic. */
   remoteStag = 0;

@@ -118,6 +118,8 @@ export class RDMAPSender {
   #responsesWait = false;
   #atomicIdentifier = 0;
   #terminated = false;
+  /** Lent payload was framed, and may not be copied yet. */
+  #lent = false;
 
   constructor(options: RDMAPSenderOptions) {
     this.#user = options.user;
@@ -158,7 +160,13 @@ export class RDMAPSender {
   resume(): void {
     this.#queueWaits = false;
     this.#responsesWait = false;
-    if (this.#writer.loans !== undefined) this.#user.settleLent?.();
+    if (this.#lent) this.#settleLent();
+  }
+
+  #settleLent(): void {
+    const { loans } = this.#writer;
+    this.#user.settleLent?.();
+    this.#lent = loans !== undefined && (loans.lent > 0 || loans.failed);
   }
 
   /** Queues the RTR indication, ahead of everything else. */
@@ -319,7 +327,7 @@ export class RDMAPSender {
     // MPA-3-04 as large as possible. DDP-5.2-10 a message without payload is one segment.
     const size = Math.min(left, ddp.untaggedRoomBytes);
     const last = size === left;
-    const lends = this.#lends(left);
+    const lends = this.#message.lendable && this.#lends(left);
     if (!lends && this.#awaitsCopies()) return this.#waitInQueue();
     const at = ddp.beginUntagged(
       last,
@@ -341,7 +349,7 @@ export class RDMAPSender {
     const left = lengthBytes - offset;
     const size = Math.min(left, ddp.taggedRoomBytes);
     const last = size === left;
-    const lends = this.#lends(left);
+    const lends = this.#message.lendable && this.#lends(left);
     if (!lends && this.#awaitsCopies()) return this.#waitInQueue();
     const toHi = toAddHi(remoteToHi, remoteToLo, offset);
     const at = ddp.beginTagged(last, WRITE, remoteStag, toHi, toAddLo(remoteToLo, offset), size);
@@ -351,6 +359,7 @@ export class RDMAPSender {
 
   /** True while payload is lent: nothing else may overtake it. */
   #lending(): boolean {
+    if (!this.#lent) return false;
     const { loans } = this.#writer;
     return loans !== undefined && loans.lent > 0;
   }
@@ -400,10 +409,12 @@ export class RDMAPSender {
   #take(lends: boolean, slot: number, offset: number, size: number, at: number): AccessRefusal {
     const user = this.#user;
     const { bytes } = this.#ddp;
+    if (!lends && !this.#lent) return user.gather(slot, offset, size, bytes, at);
     const { loans } = this.#writer;
     // Nothing may arrive after payload that never will.
     if (loans?.failed === true) return AccessRefusal.memoryLost;
     if (!lends || loans === undefined) return user.gather(slot, offset, size, bytes, at);
+    this.#lent = true;
     return user.lendTo?.(loans, slot, offset, size, bytes, at) ?? AccessRefusal.memoryLost;
   }
 

@@ -311,6 +311,7 @@ export class SendQueue implements Lender {
     message.kind = wqe.outbound;
     message.slot = wqe.slot;
     message.lengthBytes = wqe.lengthBytes;
+    message.lendable = wqe.lengthBytes >= this.#host.lentPayload.bytesMin;
     message.solicited = (wqe.flags & QueueFlag.solicited) !== 0;
     message.remoteStag = wqe.rkey;
     message.remoteToHi = wqe.remoteHi;
