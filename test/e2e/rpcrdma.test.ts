@@ -424,4 +424,29 @@ describe('over a daemon', () => {
     await provider.close();
     await rig.stop();
   });
+
+  it('needs a completion for one Send in 64 that only carry a message', async () => {
+    const rig = await DaemonRig.start();
+    const provider = await connectDaemon({ socketPath: rig.socketPath });
+    const { service } = echoService();
+    const server = await listenRpc(provider, service, { host: '127.0.0.1', port: 0 });
+    const { port } = server.address;
+    const client = await connectRpc(provider, { host: '127.0.0.1', port });
+    const completions = async (): Promise<number> => {
+      const { devices } = await queryDaemon('status', {}, { socketPath: rig.socketPath });
+      return devices.reduce((sum, { counters }) => sum + (counters['completions'] ?? 0), 0);
+    };
+    const batches = 16;
+    const before = await completions();
+    for (let batch = 0; batch < batches; batch += 1) {
+      await Promise.all(Array.from({ length: 16 }, () => client.call(ECHO, 'NULL', undefined)));
+    }
+    // Calls and replies complete as receives.
+    const sends = 2 * batches * 16;
+    expect((await completions()) - before - sends).toBe(sends / 64);
+    await client.close();
+    await server.close();
+    await provider.close();
+    await rig.stop();
+  });
 });

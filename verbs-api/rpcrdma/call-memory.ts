@@ -40,6 +40,13 @@ export class CallMemory {
     });
   }
 
+  /** True if the call holds neither buffers nor memory open to the peer. */
+  get empty(): boolean {
+    return (
+      this.#buffers === undefined && this.#exposed === undefined && this.#exposing === undefined
+    );
+  }
+
   /** The buffer of this call that `bytes` is a view of, or undefined. */
   bufferOf(bytes: Uint8Array): PoolBuffer | undefined {
     return this.#buffers?.find(({ mr }) => {

@@ -180,6 +180,11 @@ export class RdmaChannel {
     this.#receives.push(request);
   }
 
+  /** True if a Send can be posted without waiting. */
+  get sendsAtOnce(): boolean {
+    return this.#room && (this.#freeSends.length > 0 || this.#unusedSlots > 0);
+  }
+
   /**
    * Sends a message of `lengthBytes`, at most the channel's `inlineBytes`, which `assemble` writes
    * immediately to the start of its argument; posted with the next `flush`. A completion wakes this

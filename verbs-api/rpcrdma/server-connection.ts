@@ -246,11 +246,16 @@ export class ServerConnection {
   #transmit(effect: ResponderEffect & { readonly type: 'transmit' }): undefined {
     const { header, payload, receive, call } = effect;
     const { channel } = this.#parts;
+    const sent = (): void => this.#responder.sent(call, nowMs());
+    // A reply that is in its buffer, and that no memory waits for, needs no completion, which would wake this
+    // process and the device.
+    const forgotten = channel.sendsAtOnce && this.#callOf(call).memory.empty;
     channel.send(
       messageSizeBytes(header, payload),
       (target) => emitMessage(this.#headerWriter, header, payload, target),
-      () => this.#responder.sent(call, nowMs()),
+      forgotten ? undefined : sent,
     );
+    if (forgotten) sent();
     // Results may be views of the receive buffer: repost it only after they were copied.
     channel.repost(receive);
     return undefined;

@@ -33,6 +33,11 @@ const DEFAULT_CREDITS = 32;
 const POOL_BYTES_MAX = 64 << 20;
 /** Queue slots for Reads besides the Sends; a client uses them only for RFC 5666 replies. */
 const SPARE_DEPTH = 8;
+/**
+ * Send buffers besides one per credit. Half of all buffers are used before a Send generates a completion, which
+ * wakes this process and the device.
+ */
+const SPARE_SENDS = 96;
 /** Send queue requests per call: open its memory, send it, close the memory. */
 const REQUESTS_OF_CALL = 3;
 
@@ -75,8 +80,8 @@ export class ServerDialer {
       channel = await RdmaChannel.create(id, {
         receives: credits,
         inlineBytes: this.#terms.receiveBytes,
-        sends: credits,
-        sendDepth: REQUESTS_OF_CALL * credits + SPARE_DEPTH,
+        sends: credits + SPARE_SENDS,
+        sendDepth: REQUESTS_OF_CALL * credits + SPARE_SENDS + SPARE_DEPTH,
       });
       const memory = await this.#connectionMemory(channel);
       const established = await id.connect({
