@@ -29,8 +29,6 @@ const processes = {
     include: part.include.length > 0 ? [...part.include] : PROCESSES,
     exclude: [...part.exclude],
     retry: RETRIES,
-    // Daemons start in half the time; suites of the start itself delete the variable.
-    env: { IWARPD_BUNDLED_START: '1' },
     setupFiles: ['test/support/environment-setup.ts', 'test/support/watched-turns.ts'],
   },
 };

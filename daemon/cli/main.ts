@@ -2,7 +2,7 @@
 /**
  * Entry point of the `iwarpd` command. Loading modules takes most of Node's start, so the command is
  * also bundled into a few files, by `bundler/`. The compiled modules run instead if there is no
- * bundle, if anything was compiled since, and for `start`.
+ * bundle, or if anything was compiled since.
  */
 import { readFileSync, statSync } from 'node:fs';
 
@@ -22,16 +22,10 @@ function compiled(): readonly string[] {
   return JSON.parse(readFileSync(new URL(COMPILED, import.meta.url), 'utf8'));
 }
 
-/**
- * For the daemon, bundled code is slower: by a fifth for NULL calls of RPC over RDMA. It starts in half the
- * processor time, though, so tests ask for it with this variable.
- */
-const SERVES = process.argv[2] === 'start' && process.env['IWARPD_BUNDLED_START'] === undefined;
-
 function isCurrent(): boolean {
   const bundled = modified(BUNDLE, 0);
   // A listed project that no longer exists makes the bundle out of date.
   return bundled > 0 && compiled().every((path) => modified(path, Infinity) <= bundled);
 }
 
-await import(!SERVES && isCurrent() ? BUNDLE : './command.ts');
+await import(isCurrent() ? BUNDLE : './command.ts');

@@ -56,12 +56,10 @@ describe('the entry point', () => {
     utimesSync(file, second, second);
   }
 
-  const runWith = (variables: NodeJS.ProcessEnv, ...words: string[]): string =>
-    execFileSync(process.execPath, [join(folder, 'daemon/cli/main.js'), ...words], {
+  const run = (): string =>
+    execFileSync(process.execPath, [join(folder, 'daemon/cli/main.js')], {
       encoding: 'utf8',
-      env: variables,
     }).trim();
-  const run = (...words: string[]): string => runWith({}, ...words);
   const bundle = (second: number): void =>
     place('daemon/command/command.js', 'console.log("bundled")', second);
   const compiled = (second: number): void => {
@@ -77,13 +75,6 @@ describe('the entry point', () => {
   it('runs the bundle in a package without compiled projects', () => {
     bundle(1);
     expect(run()).toBe('bundled');
-  });
-
-  it('runs the compiled modules for `start`, and the bundle for `run`', () => {
-    bundle(1);
-    expect(run('start')).toBe('as compiled');
-    expect(run('run')).toBe('bundled');
-    expect(runWith({ IWARPD_BUNDLED_START: '1' }, 'start')).toBe('bundled');
   });
 
   it('runs a bundle that is newer than all compiled projects', () => {

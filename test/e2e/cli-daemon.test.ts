@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { CommandFolder, runCommand } from '../support/cli-process.ts';
 import { freePort } from '../support/free-port.ts';
 import { repositoryRoot } from '../support/prerequisites.ts';
@@ -56,10 +56,6 @@ describe('without a daemon', () => {
 });
 
 describe('start', () => {
-  // As for users, it runs the compiled modules.
-  beforeAll(() => void vi.stubEnv('IWARPD_BUNDLED_START', undefined));
-  afterAll(() => void vi.unstubAllEnvs());
-
   it('prints one line when it is ready and exits on Ctrl-C', async () => {
     const daemon = folder.start(['start', '--socket', socket, '--device', 'one=127.0.0.2']);
     await daemon.until(/\n/);

@@ -21,9 +21,6 @@ import { dirname, join, resolve } from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { describeWith, repositoryRoot } from '../support/prerequisites.ts';
 
-// As for users, `start` runs the compiled modules.
-delete process.env['IWARPD_BUNDLED_START'];
-
 /** A user and group that exist nowhere. */
 const STRANGER = 23_456;
 /** Everything a stranger has: no compiler, no make, no Python. */

@@ -59,7 +59,6 @@ const FILES: readonly { readonly name: string; readonly entries: readonly string
   { name: 'doctor', entries: ['cli/doctor/doctor'] },
   { name: 'decode', entries: ['cli/traffic/decode'] },
   { name: 'run', entries: ['cli/run/run-command'] },
-  // For private daemons; `start` does not use the bundle.
   { name: 'daemon', entries: ['main/daemon'] },
 ];
 
