@@ -90,6 +90,8 @@ export function interfaceMtu(name: string): number {
 /** The value of an option, shared by the calls below: none outlives its call. */
 const optionBytes = new Uint8Array(4);
 const optionValue = new DataView(optionBytes.buffer);
+/** A socklen_t for it. */
+const optionLength = Uint8Array.of(4, 0, 0, 0);
 
 /** Sets an option to a 32-bit number. Throws `SystemCallError`. */
 export function setOption(fd: number, level: number, option: number, value: number): void {
@@ -105,10 +107,10 @@ export function setOptionBytes(fd: number, level: number, option: number, value:
 
 /** The value of a 32-bit option. Throws `SystemCallError`. */
 export function getOption(fd: number, level: number, option: number): number {
-  const length = Uint8Array.of(4, 0, 0, 0);
-  const result = getsockopt(fd, level, option, optionBytes, length);
-  checked('getsockopt', result, `option ${option} of level ${level}`);
-  return optionValue.getInt32(0, true);
+  if (getsockopt(fd, level, option, optionBytes, optionLength) === 0) {
+    return optionValue.getInt32(0, true);
+  }
+  throw new SystemCallError('getsockopt', lastErrno(), `option ${option} of level ${level}`);
 }
 
 /** Fills `value` with an option that is a structure; returns false on failure. */

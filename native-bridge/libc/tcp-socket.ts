@@ -38,9 +38,8 @@ const TCP_NODELAY = 1;
 const TCP_MAXSEG = 2;
 const TCP_KEEPIDLE = 4;
 const TCP_KEEPINTVL = 5;
-const TCP_KEEPCNT = 6;
 const TCP_USER_TIMEOUT = 18;
-/** The kernel's own limits (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL, MAX_TCP_KEEPCNT). */
+/** The kernel's own limits (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL), and that of probes. */
 const KEEPALIVE_SECONDS_MAX = 32_767;
 const KEEPALIVE_PROBES_MAX = 127;
 const MSG_DONTWAIT = 0x40;
@@ -182,7 +181,8 @@ export function resetOnClose(fd: number): void {
  * Makes the kernel check that the peer of a connected socket is alive: after `idleSeconds` of silence
  * it sends up to `probes` probes, `intervalSeconds` apart. Keepalive sends none while data is
  * unacknowledged, for which the kernel's default timeout is a quarter of an hour; that data gets as
- * long as all probes together. Values beyond the kernel's limits are clamped. Throws `SystemCallError`.
+ * long as all probes together. That timeout ends the probes, too, whatever TCP_KEEPCNT says. Values beyond the
+ * kernel's limits are clamped. Throws `SystemCallError`.
  */
 export function keepAlive(
   fd: number,
@@ -195,7 +195,6 @@ export function keepAlive(
   const count = bounded(probes, KEEPALIVE_PROBES_MAX);
   setOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
   setOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
-  setOption(fd, IPPROTO_TCP, TCP_KEEPCNT, count);
   setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (idle + interval * count) * 1000);
   setOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
