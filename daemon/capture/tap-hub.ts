@@ -99,9 +99,8 @@ class StartupRecord {
 
   /** Stores the bytes that belong to the frame. */
   take(bytes: Uint8Array): void {
-    const all = new Uint8Array(this.#text.length + bytes.length);
-    all.set(this.bytes);
-    all.set(bytes, this.#text.length);
+    // A frame usually arrives at once.
+    const all = this.#text === '' ? bytes : this.#followedBy(bytes);
     const needed = startupFrameBytesNeeded(all, all.length, this.#kind);
     if (typeof needed === 'string') {
       // Not MPA: the link will close soon.
@@ -114,6 +113,13 @@ class StartupRecord {
     this.whole = true;
     const frame = parseStartupFrame(frameBytes, this.#kind);
     this.markers = typeof frame !== 'string' && frame.markers;
+  }
+
+  #followedBy(bytes: Uint8Array): Uint8Array {
+    const all = new Uint8Array(this.#text.length + bytes.length);
+    all.set(this.bytes);
+    all.set(bytes, this.#text.length);
+    return all;
   }
 }
 
