@@ -35,6 +35,17 @@ describe('the arguments of npm run bench', () => {
     expect(parseBenchArguments(['--keep'])).toMatchObject({ keep: true });
   });
 
+  it('name a checkout to compare with', () => {
+    expect(parseBenchArguments(['against', '../older', '--only', 'a', '--starts', '4'])).toEqual({
+      command: 'against',
+      directory: '../older',
+      only: ['a'],
+      rounds: 5,
+      starts: 4,
+      jsonFile: undefined,
+    });
+  });
+
   it.each([['--help'], ['-h'], ['growth', '--help'], ['--keep', '-h']])(
     'ask for help: %j',
     (...words) => {
@@ -52,6 +63,10 @@ describe('the arguments of npm run bench', () => {
     [['growing'], /growing/],
     [['growth', '--rounds', '3'], /options are --only SERIES/],
     [['growth', '--minutes', '-1'], /--minutes/],
+    [['against'], /against takes the directory of another checkout; options are --only NAME/],
+    [['against', 'a', 'b'], /takes the directory/],
+    [['against', 'a', '--starts', '0'], /--starts takes a number from 1 to 100/],
+    [['against', 'a', '--keep'], /--keep/],
     [['--keep', '--only', 'messages'], /--keep takes a whole run/],
   ])('are rejected with the valid ones: %j', (words, message) => {
     expect(() => parseBenchArguments(words)).toThrow(message);

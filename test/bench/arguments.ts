@@ -7,13 +7,21 @@ const ROUNDS_MAX = 1000;
 const MINUTES = 15;
 const MINUTES_MAX = 24 * 60;
 const PROFILE_FOLDER = '.cache/profiles';
+const STARTS = 3;
+const STARTS_MAX = 100;
 const GROWTH = 'growth';
+const AGAINST = 'against';
 const HELP = ['--help', '-h'];
 export const BENCH_USAGE = `usage: npm run bench -- [--only NAME]... [--rounds N] [--json FILE] [--keep] [--profile]
-       npm run bench -- growth [--only SERIES]... [--minutes N] [--json FILE] [--keep]`;
+       npm run bench -- growth [--only SERIES]... [--minutes N] [--json FILE] [--keep]
+       npm run bench -- against DIRECTORY [--only NAME]... [--rounds N] [--starts N] [--json FILE]`;
 
 /** The parsed arguments, by action. */
-export type BenchArguments = TableArguments | GrowthArguments | { readonly command: 'help' };
+export type BenchArguments =
+  | TableArguments
+  | GrowthArguments
+  | AgainstArguments
+  | { readonly command: 'help' };
 
 /** The table of measurements. */
 interface TableArguments {
@@ -39,6 +47,18 @@ interface GrowthArguments {
   readonly keep: boolean;
 }
 
+/** The table of this checkout and of another one, in turns. */
+interface AgainstArguments {
+  readonly command: 'against';
+  /** The other checkout, built. */
+  readonly directory: string;
+  /** Names of measurements; none for all. */
+  readonly only: readonly string[];
+  readonly rounds: number;
+  readonly starts: number;
+  readonly jsonFile: string | undefined;
+}
+
 const COMMON = {
   only: { type: 'string', multiple: true },
   json: { type: 'string' },
@@ -49,6 +69,7 @@ const COMMON = {
 export function parseBenchArguments(words: readonly string[]): BenchArguments {
   if (words.some((word) => HELP.includes(word))) return { command: 'help' };
   const [first, ...others] = words;
+  if (first === AGAINST) return parseAgainst(others);
   const parsed = first === GROWTH ? parseGrowth(others) : parseTable(words);
   if (parsed.keep && parsed.only.length > 0) {
     throw usageFailure('--keep takes a whole run; leave out --only');
@@ -88,6 +109,33 @@ function parseGrowth(words: readonly string[]): GrowthArguments {
   });
   const { only = [], minutes, json, keep } = values;
   return { command: 'growth', only, minutes, jsonFile: json, keep };
+}
+
+function parseAgainst(words: readonly string[]): AgainstArguments {
+  return orUsage('--only NAME, --rounds N, --starts N, --json FILE', () => {
+    const { values, positionals } = parseArgs({
+      args: [...words],
+      allowPositionals: true,
+      options: {
+        only: COMMON.only,
+        json: COMMON.json,
+        rounds: { type: 'string', default: String(ROUNDS) },
+        starts: { type: 'string', default: String(STARTS) },
+      },
+    });
+    const [directory, extra] = positionals;
+    if (directory === undefined || extra !== undefined) {
+      throw new Error(`${AGAINST} takes the directory of another checkout`);
+    }
+    return {
+      command: 'against',
+      directory,
+      only: values.only ?? [],
+      rounds: countOf('--rounds', values.rounds, ROUNDS_MAX),
+      starts: countOf('--starts', values.starts, STARTS_MAX),
+      jsonFile: values.json,
+    };
+  });
 }
 
 function orUsage<T>(options: string, parse: () => T): T {

@@ -1,6 +1,6 @@
 /**
  * `npm run bench`: the full load of `iwarpd bench`, and CPU profiles of the daemons on request;
- * `npm run bench -- growth`: how cost grows. README.md beside this file lists the measurements.
+ * `npm run bench -- growth`: how cost grows; `npm run bench -- against`: what a change costs. README.md beside this file lists the measurements.
  */
 import { fileURLToPath } from 'node:url';
 import { runBenchCommand, writeReport } from '#daemon/bench/bench-command';
@@ -11,6 +11,9 @@ import {
   STATUS_INTERRUPTED,
 } from '#daemon/console/failure';
 import { STANDARD_OUTPUT } from '#daemon/console/output';
+import { againstLines } from './against/against-report.ts';
+import { runAgainst } from './against/against-run.ts';
+import { OWN_BUILD, otherBuild } from './against/other-build.ts';
 import { BENCH_USAGE, type BenchArguments, parseBenchArguments } from './arguments.ts';
 import { growthLines } from './growth/growth-report.ts';
 import { runGrowth } from './growth/growth-run.ts';
@@ -47,6 +50,13 @@ async function run(given: BenchArguments, signal: AbortSignal): Promise<void> {
     for (const line of growthLines(report)) STANDARD_OUTPUT.line(line);
     if (jsonFile !== undefined) writeReport(jsonFile, report);
     if (keep) keepGrowth(report, FOLDER);
+    return;
+  }
+  if (given.command === 'against') {
+    const builds = { before: await otherBuild(given.directory), after: OWN_BUILD };
+    const report = await runAgainst(builds, given, STANDARD_OUTPUT, signal);
+    for (const line of againstLines(report)) STANDARD_OUTPUT.line(line);
+    if (given.jsonFile !== undefined) writeReport(given.jsonFile, report);
     return;
   }
   const { keep, profileFolder } = given;
