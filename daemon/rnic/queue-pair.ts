@@ -494,8 +494,10 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     return refusal;
   }
 
-  mayLend(slot: number, offset: number, length: number): boolean {
-    return this.#sendQueue.mayLend(slot, offset, length);
+  mayLend(slot: number, offset: number, length: number, loans?: LentStream): boolean {
+    if (isFlushing(this.#lifecycle.state)) return false;
+    if (loans?.isOpen(this.#host.lentPayload.bytesMax) === false) return false;
+    return this.#sendQueue.mayLend(slot, offset, length, loans);
   }
 
   lend(
@@ -504,46 +506,28 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     length: number,
     target: Uint8Array,
     targetStart: number,
+    loans?: LentStream,
   ): AccessRefusal {
     this.#host.counters.gatheredBytes += length;
-    const refusal = this.#sendQueue.lend(slot, offset, length, target, targetStart);
+    // Its message may wait for its copies.
+    if (loans !== undefined) this.#host.waiting.add(this);
+    const refusal = this.#sendQueue.lend(slot, offset, length, target, targetStart, loans);
     if (refusal !== AccessRefusal.none && isFlushing(this.#lifecycle.state))
       this.#lifecycle.flush();
     return refusal;
   }
 
   get lending(): boolean {
-    return this.#sendQueue.lent > 0;
-  }
-
-  mayLendTo(loans: LentStream, slot: number, offset: number, length: number): boolean {
-    // Short messages are the most frequent.
-    if (!this.#sendQueue.mayLend(slot, offset, length, loans)) return false;
-    return !isFlushing(this.#lifecycle.state) && loans.isOpen(this.#host.lentPayload.bytesMax);
-  }
-
-  lendTo(
-    loans: LentStream,
-    slot: number,
-    offset: number,
-    length: number,
-    target: Uint8Array,
-    targetStart: number,
-  ): AccessRefusal {
-    this.#host.counters.gatheredBytes += length;
-    this.#host.waiting.add(this);
-    const refusal = this.#sendQueue.lendTo(loans, slot, offset, length, target, targetStart);
-    if (refusal !== AccessRefusal.none && isFlushing(this.#lifecycle.state))
-      this.#lifecycle.flush();
-    return refusal;
+    const { lending } = this.#sendQueue;
+    return lending !== undefined && lending.lent > 0;
   }
 
   settleLent(): void {
-    const sendQueue = this.#sendQueue;
-    if (sendQueue.framed === 0 && !sendQueue.unread) return;
-    if (!sendQueue.settleLent()) this.#lifecycle.failSend();
+    const { lending } = this.#sendQueue;
+    if (lending === undefined || (lending.framed === 0 && !lending.unread)) return;
+    if (!lending.settle()) this.#lifecycle.failSend();
     else this.#lifecycle.checkDrained();
-    if (sendQueue.framed > 0) this.#host.waiting.add(this);
+    if (lending.framed > 0) this.#host.waiting.add(this);
   }
 
   takeLent(lent: LentBytes | undefined): void {
@@ -553,7 +537,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   }
 
   get unread(): boolean {
-    return this.#sendQueue.unread;
+    return this.#sendQueue.lending?.unread === true;
   }
 
   awaitCopies(): void {
@@ -591,8 +575,10 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
       this.#lifecycle.flush();
       return;
     }
-    this.#sendQueue.messageDone();
-    if (this.#sendQueue.framed > 0) this.#host.waiting.add(this);
+    const sendQueue = this.#sendQueue;
+    sendQueue.messageDone();
+    const { lending } = sendQueue;
+    if (lending !== undefined && lending.framed > 0) this.#host.waiting.add(this);
     if (this.#lifecycle.state === QPState.SQD) this.#lifecycle.checkDrained();
   }
 

@@ -344,16 +344,19 @@ export interface WireUser {
     target: Uint8Array,
     targetStart: number,
   ): AccessRefusal;
-  /** True if payload of the message, `length` bytes from `offset`, may be lent to `loans`. */
-  mayLendTo?(loans: Loans, slot: number, offset: number, length: number): boolean;
-  /** Like `gather`, but the bytes stay in their memory: the peer takes them there, see `Loans`. */
-  lendTo?(
-    loans: Loans,
+  /**
+   * True if payload of an open message, `length` bytes from `offset`, may be lent to the peer on the same host, by
+   * way of `loans` or, without them, of packets.
+   */
+  mayLend?(slot: number, offset: number, length: number, loans?: Loans): boolean;
+  /** Like `gather`, but the bytes stay in their memory: the peer takes them there. */
+  lend?(
     slot: number,
     offset: number,
     length: number,
     target: Uint8Array,
     targetStart: number,
+    loans?: Loans,
   ): AccessRefusal;
   /** Asks for a pump once lent bytes are copied. */
   awaitCopies?(): void;
@@ -384,9 +387,7 @@ export interface DeferringUser extends WireUser {
     target: Uint8Array,
     targetStart: number,
   ): AccessRefusal;
-  /** True if `lend` is possible for these bytes of an open message. */
   mayLend(slot: number, offset: number, length: number): boolean;
-  /** Like `gatherLater`, but the bytes stay in their memory: the receiver, on the same host, takes them there. */
   lend(
     slot: number,
     offset: number,

@@ -378,7 +378,7 @@ export class RDMAPSender {
     if (loans === undefined || left === 0) return false;
     // What is alone on its way arrives sooner if the daemon copies it at once.
     if (loans.lent === 0 && writer.queuedBytes === 0) return false;
-    const may = this.#user.mayLendTo?.(loans, this.#message.slot, this.#offset, left) === true;
+    const may = this.#user.mayLend?.(this.#message.slot, this.#offset, left, loans) === true;
     return may && writer.lends === true;
   }
 
@@ -415,7 +415,7 @@ export class RDMAPSender {
     if (loans?.failed === true) return AccessRefusal.memoryLost;
     if (!lends || loans === undefined) return user.gather(slot, offset, size, bytes, at);
     this.#lent = true;
-    return user.lendTo?.(loans, slot, offset, size, bytes, at) ?? AccessRefusal.memoryLost;
+    return user.lend?.(slot, offset, size, bytes, at, loans) ?? AccessRefusal.memoryLost;
   }
 
   // RDMAP-7.1-02 a local error: the Terminate replaces the message.

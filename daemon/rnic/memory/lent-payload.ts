@@ -32,6 +32,16 @@ export interface LentSource {
   ): boolean;
 }
 
+/** Where payload is lent. */
+export interface LendingPath extends PayloadReader {
+  /** Pieces lent that are not delivered. */
+  readonly count: number;
+  /** Payload read from now on belongs to this message. */
+  begin(lender: Lender, message: LentMessage): void;
+  /** The latest pieces are not sent: `count` remain. */
+  withdraw(count: number): void;
+}
+
 interface Piece {
   start: number;
   length: number;
@@ -45,17 +55,29 @@ interface Piece {
 const NO_LENDER: Lender = { lent: 0, returned: () => undefined, lendingFailed: () => undefined };
 const NO_MESSAGE: LentMessage = { lent: 0 };
 
-export class LentPayload implements LentSource, PayloadReader {
+export class LentPayload implements LentSource, LendingPath {
   /** Payload of a packet from which it is lent. Simulations lend less. */
   bytesMin = LENT_BYTES_MIN;
   /** Payload that each stream may lend at the same time. */
   bytesMax = LENT_BYTES_MAX;
-  /** Whose payload is read, and of which message. */
-  lender: Lender = NO_LENDER;
-  message = NO_MESSAGE;
+  #lender: Lender = NO_LENDER;
+  #message = NO_MESSAGE;
   #bytes: Uint8Array | undefined = undefined;
   /** By ascending start. */
   readonly #pieces: Piece[] = [];
+
+  get count(): number {
+    return this.#pieces.length;
+  }
+
+  begin(lender: Lender, message: LentMessage): void {
+    this.#lender = lender;
+    this.#message = message;
+  }
+
+  withdraw(count: number): void {
+    for (const { lender } of this.#pieces.splice(count)) lender.lent -= 1;
+  }
 
   /** Makes part of `target` stand for bytes of `backing`, which are lent from now on. */
   read(
@@ -67,7 +89,8 @@ export class LentPayload implements LentSource, PayloadReader {
   ): boolean {
     const copier = backing.lender;
     if (copier === undefined) return false;
-    const { lender, message } = this;
+    const lender = this.#lender;
+    const message = this.#message;
     this.#bytes = target;
     this.#pieces.push({ start, length, backing, offset, lender, message, copier });
     lender.lent += 1;

@@ -8,8 +8,7 @@
  */
 import { assert } from '#base/assert';
 import type { Loans } from '../wire-port.ts';
-import type { PayloadReader } from './deferred-reads.ts';
-import type { LentSource, LentTaker } from './lent-payload.ts';
+import type { LendingPath, LentSource, LentTaker } from './lent-payload.ts';
 import type {
   Copier,
   CopyEnd,
@@ -23,7 +22,7 @@ import type {
 const COPY_BYTES_MAX = 65_536;
 
 /** Whether a connection carries lent payload. */
-interface LendingPath {
+interface HostPath {
   /** Both ends are on this host, nothing inspects the bytes, and the peer's memory takes copies. */
   readonly lends: boolean;
 }
@@ -54,15 +53,15 @@ interface Order {
   readonly parties: CopyParties;
 }
 
-export class LentStream implements Loans, LentSource, PayloadReader, Lender {
+export class LentStream implements Loans, LentSource, LendingPath, Lender {
   /** Pieces in the output, and copies that are not over. */
   lent = 0;
   /** Payload could not be read: what is not delivered yet never may be. */
   failed = false;
-  /** Whose payload is read, and of which message. */
-  message: LentMessage | undefined = undefined;
+  /** Who sends; undefined once the result of its last copies does not matter. */
   user: LendingUser | undefined = undefined;
-  readonly #path: LendingPath;
+  #message: LentMessage | undefined = undefined;
+  readonly #path: HostPath;
   /** In stream order. */
   readonly #pieces: Piece[] = [];
   #order: Order | undefined = undefined;
@@ -74,7 +73,7 @@ export class LentStream implements Loans, LentSource, PayloadReader, Lender {
   #recalled = false;
   #waiting: (() => void)[] = [];
 
-  constructor(path: LendingPath) {
+  constructor(path: HostPath) {
     this.#path = path;
   }
 
@@ -104,6 +103,11 @@ export class LentStream implements Loans, LentSource, PayloadReader, Lender {
 
   // Sending
 
+  begin(lender: LendingUser, message: LentMessage): void {
+    this.user = lender;
+    this.#message = message;
+  }
+
   /** Makes part of `target` stand for bytes of `backing`, which are lent from now on. */
   read(
     backing: MemoryBacking,
@@ -113,7 +117,7 @@ export class LentStream implements Loans, LentSource, PayloadReader, Lender {
     start: number,
   ): boolean {
     const copier = backing.lender;
-    const { message } = this;
+    const message = this.#message;
     if (copier === undefined || message === undefined) return false;
     this.#pieces.push({ bytes: target, start, length, backing, offset, message, copier });
     this.#add(message, length);

@@ -19,7 +19,6 @@ import type { DeferredReads } from '../memory/deferred-reads.ts';
 import { GatheredPayload } from '../memory/gathered-payload.ts';
 import type { LentPayload } from '../memory/lent-payload.ts';
 import type { LentStream } from '../memory/lent-stream.ts';
-import type { Copier, Lender } from '../memory/memory-backing.ts';
 import type { WindowUser } from '../memory/memory-window.ts';
 import { ReadAhead } from '../memory/read-ahead.ts';
 import { advanceHi, advanceLo } from '../memory/region-address.ts';
@@ -36,6 +35,7 @@ import {
 } from '../wire-port.ts';
 import type { CompletionGate } from './completion-gate.ts';
 import type { CQ } from './completion-queue.ts';
+import { Lending } from './lending.ts';
 import { COMPLETED, OpenMessages } from './open-messages.ts';
 import { OutstandingQueue, type OutstandingRequest, StartedQueue } from './outstanding.ts';
 import { workRefusal } from './work-refusal.ts';
@@ -69,16 +69,9 @@ interface SendQueueOptions {
   readonly deferred: DeferredReads;
 }
 
-export class SendQueue implements Lender {
-  lent = 0;
-  /** The stream that it lends payload to, if any. */
-  #loans: LentStream | undefined = undefined;
-  /** Oldest open messages that are framed, and wait for their lent payload. */
-  framed = 0;
-  /** Who copies lent payload. */
-  #copier: Copier | undefined = undefined;
-  /** Its lent payload could not be read: it fails once earlier messages are acknowledged. */
-  #unread: object | undefined = undefined;
+export class SendQueue {
+  /** Its lent payload; undefined before the first message that is long enough. */
+  lending: Lending | undefined = undefined;
   /** Set once a work request fails: the status it completes with when the queue is flushed. */
   failedStatus: CQEStatus = CQEStatus.success;
   /** Set if local operations used up their budget and more are waiting. */
@@ -411,7 +404,7 @@ export class SendQueue implements Lender {
     this.#ahead ??= new ReadAhead(this.#elements);
     const reader = this.#ahead.aim(wqe.order);
     const refusal = wqe.gather(offset, length, target, targetStart, reader);
-    if (refusal !== 0) this.#blameMemory(wqe);
+    if (refusal !== 0) this.blameMemory(wqe);
     return refusal;
   }
 
@@ -426,125 +419,50 @@ export class SendQueue implements Lender {
     const wqe = this.#messages.at(slot);
     this.#gathered ??= new GatheredPayload(this.#deferred);
     const refusal = this.#gathered.gather(wqe, offset, length, target, targetStart);
-    if (refusal !== 0) this.#blameMemory(wqe);
+    if (refusal !== 0) this.blameMemory(wqe);
     return refusal;
   }
 
-  /** See `DeferringUser`. */
-  mayLend(slot: number, offset: number, length: number, { lent }: Lender = this): boolean {
-    // The rest of a message goes the same way, or it would have to wait.
-    const worth = length >= this.#host.lentPayload.bytesMin || (offset > 0 && lent > 0);
-    if (!worth) return false;
-    const copier = this.#messages.at(slot).copier(offset, length);
-    if (copier === undefined || (lent > 0 && copier !== this.#copier)) return false;
-    this.#copier = copier;
-    return true;
+  /** See `WireUser`. */
+  mayLend(slot: number, offset: number, length: number, loans?: LentStream): boolean {
+    if (this.lending === undefined) {
+      const payload = this.#host.lentPayload;
+      if (length < payload.bytesMin) return false;
+      const parts = { messages: this.#messages, gate: this.#gate, payload };
+      this.lending = new Lending(this, parts);
+    }
+    return this.lending.mayLend(this.#messages.at(slot), offset, length, loans);
   }
 
-  /** Makes part of `target` stand for payload of the message. */
+  /** See `WireUser`. The payload must be such that it may be lent. */
   lend(
     slot: number,
     offset: number,
     length: number,
     target: Uint8Array,
     targetStart: number,
+    loans?: LentStream,
   ): AccessRefusal {
+    const { lending } = this;
+    assert(lending !== undefined, 'lent without asking');
     const wqe = this.#messages.at(slot);
-    const { lentPayload } = this.#host;
-    lentPayload.lender = this;
-    lentPayload.message = wqe;
-    const refusal = wqe.gather(offset, length, target, targetStart, lentPayload);
-    if (refusal !== 0) this.#blameMemory(wqe);
+    const refusal = lending.lend(wqe, offset, length, target, targetStart, loans);
+    if (refusal !== 0) this.blameMemory(wqe);
     return refusal;
-  }
-
-  /** See `WireUser`. */
-  lendTo(
-    loans: LentStream,
-    slot: number,
-    offset: number,
-    length: number,
-    target: Uint8Array,
-    targetStart: number,
-  ): AccessRefusal {
-    const wqe = this.#messages.at(slot);
-    const { count } = loans;
-    this.#loans = loans;
-    loans.user = this;
-    loans.message = wqe;
-    const refusal = wqe.gather(offset, length, target, targetStart, loans);
-    if (refusal === 0) return refusal;
-    loans.withdraw(count);
-    this.#blameMemory(wqe);
-    return refusal;
-  }
-
-  returned(): void {
-    this.lent -= 1;
-  }
-
-  /**
-   * Completes framed messages whose lent payload is back. Returns false if that of the oldest one could not be
-   * read: its work request has failed.
-   */
-  settleLent(): boolean {
-    for (let wqe = this.#messages.oldest; this.framed > 0; wqe = this.#messages.oldest) {
-      if (wqe === undefined || wqe.lent > 0 || wqe === this.#unread) break;
-      this.framed -= 1;
-      this.#endMessage(wqe);
-    }
-    return this.#unread === undefined || this.#failUnread() === AccessRefusal.none;
-  }
-
-  /** The stream no longer reads memory of the program, once copies that have begun are over. */
-  #endLending(): void {
-    const loans = this.#loans;
-    if (loans === undefined) return;
-    loans.recall();
-    if (loans.lent > 0) {
-      this.#copier?.hasten(loans);
-      this.#gate.awaitLent(loans);
-    }
-    for (; this.framed > 0; this.framed -= 1) {
-      this.#failUnread();
-      this.#messages.shift();
-    }
-    this.#failUnread();
-  }
-
-  /** Lent payload could not be read: nothing more is sent. */
-  get unread(): boolean {
-    return this.#unread !== undefined;
-  }
-
-  lendingFailed(message: object): void {
-    // Otherwise the message was given up.
-    if (this.#messages.oldest === undefined) return;
-    this.#unread ??= message;
-    // Has the wire polled, and so `gatheringEnded` or `settleLent` called.
-    this.#gate.awaitLent(this.#loans ?? this);
   }
 
   /** See `DeferringUser`. A later flush reports the failed work request. */
   gatheringEnded(): AccessRefusal {
     this.#gathered ??= new GatheredPayload(this.#deferred);
-    if (this.#gathered.finish())
-      return this.#unread === undefined ? AccessRefusal.none : this.#failUnread();
+    if (this.#gathered.finish()) return this.lending?.failUnread() ?? AccessRefusal.none;
     const { failed } = this.#gathered;
     if (failed === undefined) return AccessRefusal.stagInvalid;
-    this.#blameMemory(failed);
+    this.blameMemory(failed);
     return AccessRefusal.memoryLost;
   }
 
-  #failUnread(): AccessRefusal {
-    const { oldest } = this.#messages;
-    if (oldest === undefined || oldest !== this.#unread) return AccessRefusal.none;
-    this.#unread = undefined;
-    this.#blameMemory(oldest);
-    return AccessRefusal.memoryLost;
-  }
-
-  #blameMemory(wqe: SendWqe): void {
+  /** See `LendingUser`. */
+  blameMemory(wqe: SendWqe): void {
     this.#user.found = MEMORY_GONE;
     this.#blame(wqe, CQEStatus.locProtErr);
   }
@@ -565,14 +483,11 @@ export class SendQueue implements Lender {
       this.#immediateDue = true;
       return;
     }
-    if (this.framed > 0 || wqe.lent > 0) {
-      this.framed += 1;
-      return;
-    }
-    this.#endMessage(wqe);
+    if (this.lending?.keeps(wqe) !== true) this.endMessage(wqe);
   }
 
-  #endMessage(wqe: SendWqe): void {
+  /** See `LendingUser`. */
+  endMessage(wqe: SendWqe): void {
     if (wqe.awaited) wqe.abandon();
     this.#messages.shift();
     if (wqe.kind === WorkKind.message && wqe.started !== COMPLETED) {
@@ -700,7 +615,7 @@ export class SendQueue implements Lender {
    */
   flush(midMessage = false): boolean {
     const started = this.#started;
-    this.#endLending();
+    this.lending?.end();
     const { oldest } = this.#messages;
     const kept = midMessage && oldest !== undefined && oldest.started !== COMPLETED ? 1 : 0;
     // Started work completes in this turn or a later one: nothing may refer to it.
@@ -792,16 +707,8 @@ export class SendQueue implements Lender {
   }
 
   #forget(): void {
-    this.#endLending();
-    // What becomes of its last copies does not matter any more.
-    if (this.#loans !== undefined) this.#loans.user = undefined;
-    this.#loans = undefined;
-    if (this.lent > 0) {
-      this.#copier?.hasten(this);
-      this.#gate.awaitLent(this);
-    }
+    this.lending?.forget();
     this.#ahead?.forget();
-    this.#unread = undefined;
     this.#outstanding = NO_REQUESTS;
     this.#ord = 0;
     this.#messages.clear();

@@ -5,7 +5,7 @@ import { type Canary, Mutant } from '../mutant.ts';
 const SEEDS_MAX = 1500;
 const SENDER = 'daemon/iwarp/engine/rdmap-sender.js';
 const STREAM = 'daemon/rnic/memory/lent-stream.js';
-const SEND_QUEUE = 'daemon/rnic/queues/send-queue.js';
+const LENDING = 'daemon/rnic/queues/lending.js';
 const LINK = 'daemon/host/links/memory-link.js';
 
 const CANARIES: readonly Canary[] = [
@@ -50,7 +50,7 @@ const CANARIES: readonly Canary[] = [
     rule: 'payload',
     seed: 2,
     edits: [
-      { file: SEND_QUEUE, find: 'if (this.framed > 0 || wqe.lent > 0) {', replace: 'if (false) {' },
+      { file: LENDING, find: 'if (this.framed === 0 && message.lent === 0)', replace: 'if (true)' },
     ],
   },
   {
@@ -95,7 +95,7 @@ const CANARIES: readonly Canary[] = [
     seed: 35,
     edits: [
       {
-        file: SEND_QUEUE,
+        file: LENDING,
         find: 'this.#copier?.hasten(loans);\n            this.#gate.awaitLent(loans);',
         replace: '',
       },

@@ -126,8 +126,8 @@ const MEMORY_CANARIES: readonly EditCanary[] = [
     more: [
       {
         file: 'daemon/rnic/memory/lent-payload.js',
-        find: 'lender.lent -= 1;',
-        replace: ';',
+        find: 'lender.lent -= 1;\n            // Otherwise',
+        replace: '// Otherwise',
       },
     ],
   },

@@ -68,6 +68,8 @@ function finish(): void {
   both.lender.returned(both.message, order[2]);
 }
 
+const sender = { lendingFailed: (which: object) => void failed.push(which) };
+
 beforeEach(() => {
   orders = [];
   parties = [];
@@ -81,8 +83,7 @@ beforeEach(() => {
       return lends;
     },
   });
-  stream.message = message;
-  stream.user = { lendingFailed: (which) => void failed.push(which) };
+  stream.begin(sender, message);
 });
 
 describe('payload that a stream lends', () => {
@@ -141,7 +142,7 @@ describe('payload that a stream lends', () => {
     const [source, target] = [memory(1), memory(0)];
     stream.read(source, 0, 40_000, output, 0);
     stream.read(source, 40_000, 40_000, output, 50_000);
-    stream.message = { lent: 0 };
+    stream.begin(sender, { lent: 0 });
     stream.read(source, 80_000, 100, output, 100_000);
     stream.copyTo(target, 0, output, 0, 40_000, taker);
     stream.copyTo(target, 40_000, output, 50_000, 40_000, taker);
