@@ -1,7 +1,8 @@
 /** Peers that break the rules of RPC over RDMA: their replies, and the effect on others. */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { Access } from '#contract/verbs/enums';
+import { Access, SendFlag, WCStatus, WROpcode } from '#contract/verbs/enums';
 import type { MR } from '#contract/verbs/provider';
+import { createEmbedded } from '#daemon/embedded/embedded-provider';
 import { emitPrivateData } from '#verbs-api/rpcrdma/core/private-data';
 import type { ChunkLists, Segment } from '#verbs-api/rpcrdma/core/transport-header';
 import { parseTransportHeader } from '#verbs-api/rpcrdma/core/transport-header';
@@ -496,4 +497,41 @@ describe.each(Object.entries(WORLDS))('a hostile server, %s provider', (_name, m
     raw.send(messageBytes({ type: 'error', xid, credits: 1, version: 1, error }));
     expect(await call).toBe('ERR_CHUNK');
   });
+});
+
+it('a client that takes no replies keeps as many as there are buffers, and is disconnected', async () => {
+  const address = '127.0.72.38';
+  const device = { name: 'roce0', transport: 'roce', addresses: [address] } as const;
+  await using provider = await createEmbedded({ devices: [device] });
+  const responder = { stallTimeoutMs: 300, credits: 8 };
+  const { service } = echoService();
+  const server = await listenRpc(provider, service, { host: address, port: 0, responder });
+  const id = await provider.createId();
+  await id.resolveAddr({ address, port: server.address.port });
+  await id.resolveRoute();
+  const context = await provider.open('roce0');
+  const pd = await context.allocPD();
+  const cq = await context.createCQ({ cqe: 1024 });
+  const calls = 500;
+  const depths = { maxSendWr: calls, maxRecvWr: 1 };
+  const qp = await id.createQP(pd, { sendCQ: cq, recvCQ: cq, ...depths });
+  const message = shortCall(1);
+  const memory = await pd.allocMR(message.length, Access.localWrite);
+  memory.buffer.set(message);
+  await id.connect({ privateData: TERMS });
+  const wr = { opcode: WROpcode.send, flags: SendFlag.signaled, sgList: [memory.sge()] };
+  qp.postSend(Array.from({ length: calls }, () => wr));
+  let taken = 0;
+  let failed = false;
+  while (!failed) {
+    for (const { status } of await cq.wait()) {
+      failed ||= status !== WCStatus.success;
+      if (!failed) taken += 1;
+    }
+  }
+  // Buffers of replies, those of receives, and receives whose calls were answered.
+  expect(taken).toBeGreaterThan(96);
+  expect(taken).toBeLessThanOrEqual(96 + 3 * responder.credits);
+  await id.close();
+  await server.close();
 });

@@ -121,11 +121,7 @@ export class RawPeer {
   }
 
   send(bytes: Uint8Array): void {
-    this.channel.send(
-      bytes.length,
-      (target) => target.set(bytes),
-      () => undefined,
-    );
+    this.channel.send(bytes.length, (target) => target.set(bytes), { done: () => undefined });
     this.channel.flush();
   }
 

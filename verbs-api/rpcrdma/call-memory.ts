@@ -26,6 +26,8 @@ export class CallMemory {
   #buffers: PoolBuffer[] | undefined;
   #exposed: Exposure[] | undefined;
   #exposing: Promise<unknown> | undefined;
+  /** Buffers on their way. */
+  #taking = 0;
 
   constructor(shared: ConnectionMemory) {
     this.#shared = shared;
@@ -33,18 +35,29 @@ export class CallMemory {
 
   /** Takes pool memory for this call; synchronous when a buffer is free. */
   take(lengthBytes: number): PoolBuffer | Promise<PoolBuffer> {
-    return after(this.#shared.pool.take(lengthBytes), (buffer) => {
-      this.#buffers ??= [];
-      this.#buffers.push(buffer);
-      return buffer;
-    });
+    const taken = this.#shared.pool.take(lengthBytes);
+    return taken instanceof Promise ? this.#await(taken) : this.#keep(taken);
   }
 
   /** True if the call holds neither buffers nor memory open to the peer. */
   get empty(): boolean {
-    return (
-      this.#buffers === undefined && this.#exposed === undefined && this.#exposing === undefined
-    );
+    if (this.#taking > 0 || this.#buffers !== undefined) return false;
+    return this.#exposed === undefined && this.#exposing === undefined;
+  }
+
+  async #await(taking: Promise<PoolBuffer>): Promise<PoolBuffer> {
+    this.#taking += 1;
+    try {
+      return this.#keep(await taking);
+    } finally {
+      this.#taking -= 1;
+    }
+  }
+
+  #keep(buffer: PoolBuffer): PoolBuffer {
+    this.#buffers ??= [];
+    this.#buffers.push(buffer);
+    return buffer;
   }
 
   /** The buffer of this call that `bytes` is a view of, or undefined. */

@@ -67,10 +67,19 @@ interface Operation {
   signalled: boolean;
 }
 
+interface SendOptions {
+  readonly done?: () => void;
+  readonly receive?: number;
+}
+
+const NO_OPTIONS: SendOptions = {};
+
 /** A Send without a slot yet: its bytes, in a private copy. */
 interface WaitingSend {
   readonly message: Uint8Array;
   readonly done: Done;
+  /** The receive that it answers. */
+  readonly receive: number | undefined;
 }
 
 /** Timeout of a graceful disconnect. */
@@ -189,19 +198,27 @@ export class RdmaChannel {
    * Sends a message of `lengthBytes`, at most the channel's `inlineBytes`, which `assemble` writes
    * immediately to the start of its argument; posted with the next `flush`. A completion wakes this
    * process and the device, so all Sends of a flush share one, and those without a `done` generate none.
+   *
+   * `receive`: what it answers, reposted once the message has a slot. So a peer that takes no answers has at most
+   * as many waiting as the channel has receives.
    */
-  send(lengthBytes: number, assemble: (target: Uint8Array) => void, done?: () => void): void {
+  send(
+    lengthBytes: number,
+    assemble: (target: Uint8Array) => void,
+    { done, receive }: SendOptions = NO_OPTIONS,
+  ): void {
     const send = this.#room ? this.#takeSend() : undefined;
     if (send?.slot === undefined) {
       const message = new Uint8Array(lengthBytes);
       assemble(message);
-      this.#waiting.push({ message, done });
+      this.#waiting.push({ message, done, receive });
       return;
     }
     assemble(send.slot.memory);
     send.slot.sge.length = lengthBytes;
     send.done = done;
     this.#enqueue(send);
+    if (receive !== undefined) this.repost(receive);
   }
 
   read(from: RemoteMemory, sink: SGE, done: () => void): void {
@@ -366,6 +383,7 @@ export class RdmaChannel {
       send.slot.sge.length = next.message.length;
       send.done = next.done;
       this.#enqueue(send);
+      if (next.receive !== undefined) this.repost(next.receive);
     }
   }
 

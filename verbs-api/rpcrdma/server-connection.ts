@@ -253,11 +253,10 @@ export class ServerConnection {
     channel.send(
       messageSizeBytes(header, payload),
       (target) => emitMessage(this.#headerWriter, header, payload, target),
-      forgotten ? undefined : sent,
+      // Results may be views of the receive buffer.
+      forgotten ? { receive } : { receive, done: sent },
     );
     if (forgotten) sent();
-    // Results may be views of the receive buffer: repost it only after they were copied.
-    channel.repost(receive);
     return undefined;
   }
 

@@ -12,7 +12,10 @@ export interface ResponderOptions {
   readonly limits?: ChunkLimits;
   /** Maximum bytes of pulled read chunks held at once; further calls wait. Default 32 MiB. */
   readonly pulledBytesMax?: number;
-  /** Timeout for the Reads of a call and for sending its reply. Default 30 000. */
+  /**
+   * Timeout for the Reads of a call and for sending its reply, unless the caller reports a short reply as sent once
+   * it is in a buffer. Default 30 000.
+   */
   readonly stallTimeoutMs?: number;
   /**
    * RFC 5666 behaviour: accepts RDMA_MSGP; puts a reply for which the call has no room in a read
