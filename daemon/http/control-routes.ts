@@ -2,6 +2,7 @@
 import { type Operator, OWNER } from '../control/operation.ts';
 import type { ControlTarget } from '../control/target.ts';
 import { type HttpRoute, textReply } from './http-route.ts';
+import { metricsReply } from './metrics.ts';
 import { openApiRoute } from './openapi.ts';
 import { operationRoutes } from './operation-routes.ts';
 import { pageRoute } from './page-route.ts';
@@ -22,11 +23,7 @@ export function metricsRoute(target: ControlTarget): HttpRoute {
     path: '/metrics',
     summary: 'Metrics in the Prometheus text format',
     produces: 'text/plain',
-    handle: async () => {
-      // The first request loads prom-client, which keeps daemon startup fast.
-      const { metricsReply } = await import('./metrics.ts');
-      return await metricsReply(target);
-    },
+    handle: () => metricsReply(target),
   };
 }
 

@@ -1,15 +1,19 @@
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import {
   copyFileSync,
+  cpSync,
   mkdirSync,
   readdirSync,
   readFileSync,
   rmSync,
+  symlinkSync,
   utimesSync,
   writeFileSync,
 } from 'node:fs';
 import { dirname, join } from 'node:path';
-import { beforeEach, describe, expect, it } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
+import { fetchWith, madeToken } from '../support/http-token.ts';
 import { repositoryRoot } from '../support/prerequisites.ts';
 import { temporaryFolder } from '../support/temporary-folder.ts';
 
@@ -95,4 +99,44 @@ describe('the entry point', () => {
     rmSync(join(folder, 'daemon/rnic'), { recursive: true });
     expect(run()).toBe('as compiled');
   });
+});
+
+it('has all that a daemon with HTTP serves, once it has answered a request, if its files are replaced', async () => {
+  const root = temporaryFolder();
+  for (const name of ['package.json', 'node_modules', 'native-bridge', 'dist/native-bridge']) {
+    mkdirSync(dirname(join(root, name)), { recursive: true });
+    symlinkSync(join(repositoryRoot(), name), join(root, name));
+  }
+  const bundle = join(root, 'dist/daemon/command');
+  cpSync(BUNDLE, bundle, { recursive: true });
+  rmSync(join(bundle, 'compiled.json'));
+  const main = join(root, 'dist/daemon/cli/main.js');
+  mkdirSync(dirname(main));
+  copyFileSync(join(DIST, 'daemon/cli/main.js'), main);
+  const socket = join(root, 's');
+  const words = [main, 'start', '--socket', socket, '--device', 'one=127.0.72.37'];
+  const daemon = spawn(
+    process.execPath,
+    [...words, '--http', '127.0.0.1:0', '--log-level', 'warn'],
+    {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    },
+  );
+  onTestFinished(async () => {
+    daemon.kill('SIGKILL');
+    if (daemon.exitCode === null) await once(daemon, 'exit');
+  });
+  let printed = '';
+  for await (const text of daemon.stdout.setEncoding('utf8')) {
+    printed += text;
+    if (printed.includes('\n')) break;
+  }
+  const url = /http:\/\/127\.0\.0\.1:[0-9]+/.exec(printed)?.[0] ?? printed;
+  const statusOf = async (path: string): Promise<number> =>
+    (await fetchWith(madeToken(socket), url + path)).status;
+  expect(await statusOf('/healthz')).toBe(200);
+  rmSync(bundle, { recursive: true });
+  for (const path of ['/metrics', '/status', '/openapi.json']) {
+    expect(await statusOf(path), path).toBe(200);
+  }
 });
