@@ -90,8 +90,8 @@ export function interfaceMtu(name: string): number {
 /** The value of an option, shared by the calls below: none outlives its call. */
 const optionBytes = new Uint8Array(4);
 const optionValue = new DataView(optionBytes.buffer);
-/** A socklen_t for it. */
-const optionLength = Uint8Array.of(4, 0, 0, 0);
+/** A socklen_t for it, which the kernel changes to what it wrote. */
+const optionLength = new Uint8Array(4);
 
 /** Sets an option to a 32-bit number. Throws `SystemCallError`. */
 export function setOption(fd: number, level: number, option: number, value: number): void {
@@ -107,6 +107,7 @@ export function setOptionBytes(fd: number, level: number, option: number, value:
 
 /** The value of a 32-bit option. Throws `SystemCallError`. */
 export function getOption(fd: number, level: number, option: number): number {
+  optionLength[0] = optionBytes.length;
   if (getsockopt(fd, level, option, optionBytes, optionLength) === 0) {
     return optionValue.getInt32(0, true);
   }

@@ -42,6 +42,8 @@ const TCP_USER_TIMEOUT = 18;
 /** The kernel's own limits (MAX_TCP_KEEPIDLE, MAX_TCP_KEEPINTVL), and that of probes. */
 const KEEPALIVE_SECONDS_MAX = 32_767;
 const KEEPALIVE_PROBES_MAX = 127;
+/** Milliseconds of TCP_USER_TIMEOUT, a signed number. */
+const USER_TIMEOUT_MAX = 0x7fffffff;
 const MSG_DONTWAIT = 0x40;
 const MSG_EOR = 0x80;
 const MSG_NOSIGNAL = 0x4000;
@@ -195,7 +197,8 @@ export function keepAlive(
   const count = bounded(probes, KEEPALIVE_PROBES_MAX);
   setOption(fd, IPPROTO_TCP, TCP_KEEPIDLE, idle);
   setOption(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
-  setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, (idle + interval * count) * 1000);
+  const timeoutMs = (idle + interval * count) * 1000;
+  setOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, Math.min(timeoutMs, USER_TIMEOUT_MAX));
   setOption(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 }
 
