@@ -65,7 +65,9 @@ export class BenchDaemon {
       collectable === true
         ? ['--expose-gc', '--import', new URL('../bench/collect-garbage.js', import.meta.url).href]
         : [];
-    const main = fileURLToPath(new URL('../cli/main.js', import.meta.url));
+    // Profiles name the modules, not the bundle.
+    const entry = profileFolder === undefined ? 'main.js' : 'command.js';
+    const main = fileURLToPath(new URL(`../cli/${entry}`, import.meta.url));
     const all = devices ?? [`bench0=${kind === undefined ? '' : `${kind}:`}${address}`];
     const options = ['--socket', join(folder, 'iwarpd.sock')];
     for (const device of all) options.push('--device', device);

@@ -56,6 +56,7 @@ const MEMORY_FOLDER = '/dev/shm';
 export class Rig {
   readonly #profileFolder: string | undefined;
   readonly #closers: (() => Promise<void>)[] = [];
+  #closed = false;
 
   /** `profileFolder`: where the daemons write CPU profiles, or undefined. */
   constructor(profileFolder: string | undefined) {
@@ -127,7 +128,7 @@ export class Rig {
     const [activeDaemon, passiveDaemon] = await this.daemons();
     const parent = existsSync(MEMORY_FOLDER) ? MEMORY_FOLDER : tmpdir();
     const folder = mkdtempSync(join(parent, 'iwarpd-bench-'));
-    this.#closers.push(async () => rmSync(folder, { recursive: true, force: true }));
+    this.#onClose(async () => rmSync(folder, { recursive: true, force: true }));
     const { active, passive } = this.#workers<NfsMethods>('nfs-worker.js', 'NFS');
     await active.call('open', { socketPath: activeDaemon.socketPath });
     await passive.call('open', { socketPath: passiveDaemon.socketPath });
@@ -139,14 +140,14 @@ export class Rig {
   /** The programs of the run, on its daemons or without a daemon. */
   readonly programs = lazy(() => {
     const programs = new ProgramGroup();
-    this.#closers.push(() => programs.close());
+    this.#onClose(() => programs.close());
     return programs;
   });
 
   /** The C program equivalent to the native client. */
   readonly probe = lazy(() => {
     const probe = NativeProbe.compile();
-    this.#closers.push(async () => probe.close());
+    this.#onClose(async () => probe.close());
     return probe;
   });
 
@@ -157,9 +158,15 @@ export class Rig {
     return { version, crcEngine };
   }
 
-  /** Ends every process that was started, the last one first. */
+  /** Ends every process that was started, the last one first, and those that a measurement still starts. */
   async close(): Promise<void> {
+    this.#closed = true;
     for (const close of this.#closers.splice(0).reverse()) await close();
+  }
+
+  #onClose(close: () => Promise<void>): void {
+    if (this.#closed) void close().catch(() => undefined);
+    else this.#closers.push(close);
   }
 
   async #daemonPair(
@@ -172,7 +179,7 @@ export class Rig {
   async #daemon(address: string, kind: DaemonKind = {}): Promise<BenchDaemon> {
     const profileFolder = this.#profileFolder;
     const daemon = await BenchDaemon.start({ address, profileFolder, ...kind });
-    this.#closers.push(() => daemon.stop());
+    this.#onClose(() => daemon.stop());
     return daemon;
   }
 
@@ -190,7 +197,7 @@ export class Rig {
   ): BenchWorker<M> {
     const url = new URL(`../bench/${module}`, import.meta.url);
     const worker = new BenchWorker<M>(url, label, variables);
-    this.#closers.push(() => worker.close());
+    this.#onClose(() => worker.close());
     return worker;
   }
 

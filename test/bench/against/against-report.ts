@@ -6,12 +6,15 @@ import { tableLines } from '#daemon/console/output';
 export interface Compared {
   readonly name: string;
   readonly unit: string;
-  /** The builds could not run at the same time, so the machine's speed may have changed in between. */
-  readonly apart: boolean;
+  /**
+   * Why the builds could not run at the same time, so the machine's speed may have changed in between; undefined if
+   * they took turns.
+   */
+  readonly apart: string | undefined;
   /** Medians of all rounds. */
   readonly before: number;
   readonly after: number;
-  /** Gain of the later build in each start: 0.1 if it does a tenth more, or takes a tenth less time. */
+  /** Gain of the later build in each start: 0.1 if it does a tenth more, or takes a tenth less time or memory. */
   readonly gains: readonly number[];
 }
 
@@ -44,7 +47,10 @@ export function againstLines(report: AgainstReport): string[] {
     worse.length === 0
       ? `none of ${compared.length} is worse by more than ${percent(LOSS_MAX)}`
       : `${worse.length} of ${compared.length} worse by more than ${percent(LOSS_MAX)}: ${names}`,
-    ...failed.map(({ name, reason }) => `${name} was not compared: ${reason}`),
+    ...compared.flatMap(({ name, apart }) =>
+      apart === undefined ? [] : [`${name} was not measured in turns: ${firstLine(apart)}`],
+    ),
+    ...failed.map(({ name, reason }) => `${name} was not compared: ${firstLine(reason)}`),
   ];
 }
 
@@ -57,9 +63,13 @@ function rowsOf(compared: readonly Compared[]): string[][] {
     unit,
     signed(median(gains)),
     `${signed(Math.min(...gains))} to ${signed(Math.max(...gains))}`,
-    apart ? 'not in turns' : '',
+    apart === undefined ? '' : 'not in turns',
   ]);
   return [head, ...rows];
+}
+
+function firstLine(text: string): string {
+  return text.split('\n', 1)[0] ?? '';
 }
 
 function signed(share: number): string {

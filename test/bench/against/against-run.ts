@@ -32,7 +32,7 @@ type Pair = readonly [before: Measurement, after: Measurement];
 /** Rounds that do not count, besides the measurement's own. */
 const WARM_UPS = 1;
 
-/** Measures what both builds have; every process that it started has exited when it settles. */
+/** Measures what both builds have, in the same unit. The processes that it started end when it settles. */
 export async function runAgainst(
   builds: Builds,
   options: AgainstOptions,
@@ -77,7 +77,8 @@ export async function runAgainst(
 function pairsOf({ before, after }: Builds, only: readonly string[]): readonly Pair[] {
   const all = after.measurements.flatMap((each): Pair[] => {
     const earlier = before.measurements.find(({ name }) => name === each.name);
-    return earlier === undefined ? [] : [[earlier, each]];
+    const same = earlier?.unit === each.unit && earlier.better === each.better;
+    return earlier === undefined || !same ? [] : [[earlier, each]];
   });
   const unknown = only.find((name) => !all.some(([each]) => each.name === name));
   if (unknown !== undefined) {
@@ -95,23 +96,26 @@ async function compare(
 ): Promise<Compared> {
   const [, { name, unit, better, once }] = pair;
   const all: Values[] = [];
-  let apart = false;
+  let apart: string | undefined;
   for (let start = 0; start < starts; start += 1) {
     const each = once === true ? 1 : rounds;
     try {
-      if (!apart) {
+      if (apart === undefined) {
         all.push(await inTurns(builds, pair, each, signal));
         continue;
       }
     } catch (error) {
       if (signal.aborted || start > 0) throw error;
       // Some need a port that only one of them can have.
-      apart = true;
+      apart = failureText(error);
     }
     all.push(await oneAfterTheOther(builds, pair, each, signal));
   }
   const gain = (before: number, after: number): number =>
-    better === 'higher' ? after / before - 1 : before / after - 1;
+    better === 'higher' ? after / before - 1 : 1 - after / before;
+  if (all.flat(2).some((value) => !Number.isFinite(value) || value === 0)) {
+    throw new Error('a round gave no figure');
+  }
   const medianOf = (end: 0 | 1): number => median(all.flat().map((values) => values[end]));
   return {
     name,
@@ -143,7 +147,7 @@ async function inTurns(
     }
     return values;
   } finally {
-    for (const rig of rigs) await rig.close();
+    await Promise.allSettled(rigs.map((rig) => rig.close()));
   }
 }
 
@@ -183,5 +187,6 @@ async function roundOf(
   rig: Pick<Rig, 'close'>,
   signal: AbortSignal,
 ): Promise<number> {
+  signal.throwIfAborted();
   return await untilAborted(run(rig as Rig, 1), signal);
 }

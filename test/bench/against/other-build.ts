@@ -23,7 +23,7 @@ export async function otherBuild(directory: string): Promise<Build> {
     throw new CommandFailure(`cannot compare with ${directory}: ${why}`, { cause });
   };
   if (!existsSync(join(folder, 'rig.js'))) {
-    fail(`it has no ${join('dist/daemon/bench/rig.js')}; run 'npm run setup' there`);
+    fail("it has no dist/daemon/bench/rig.js; run 'npm run setup' there");
   }
   const load = async (name: string): Promise<unknown> =>
     import(pathToFileURL(join(folder, name)).href).catch((error: unknown) =>
