@@ -72,8 +72,8 @@ describe('two builds', () => {
         gains: [expect.closeTo(0.1), expect.closeTo(0.1)],
       },
     ]);
-    // A round to warm up, and three that count; both go first in turn.
-    expect(FakeBuild.order.join('')).toBe('abbaabba'.repeat(2));
+    // A round to warm up, and three that count; both go first in turn, and start first in turn.
+    expect(FakeBuild.order.join('')).toBe('baabbaababbaabba');
     expect([before.opened, before.closed, after.opened, after.closed]).toEqual([2, 2, 2, 2]);
   });
 
