@@ -66,8 +66,9 @@ export interface GateUser {
   handleFailed(completion: CompletionRecord): void;
 }
 
-/** Shared by gates that never waited; both stay empty. */
+/** Shared by gates that never waited; all stay empty. */
 const NONE_WRITING = new Set<MemoryBacking>();
+const NO_COPIERS = new Set<Copier>();
 const NONE_HELD: HeldCompletion[] = [];
 
 /** Scratch for every gate: refilled for each report. */
@@ -101,7 +102,8 @@ export class CompletionGate implements LentTaker {
   #copiesAbandoned = 0;
   /** With `#writeLost`: the oldest copy that was lost, or 0. Completions before it are not affected. */
   #copyLost = 0;
-  readonly #copiers = new Set<Copier>();
+  /** Shared until a copy is ordered: most queue pairs are idle. */
+  #copiers = NO_COPIERS;
   /** Set once the program is about to get back payload that may still be read. */
   #lender: Lender | undefined = undefined;
   readonly #user: GateUser;
@@ -208,6 +210,7 @@ export class CompletionGate implements LentTaker {
 
   copyOrdered(copier: Copier): void {
     this.copiesOrdered += 1;
+    if (this.#copiers === NO_COPIERS) this.#copiers = new Set();
     this.#copiers.add(copier);
   }
 
