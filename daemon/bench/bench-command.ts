@@ -4,7 +4,7 @@ import { dirname } from 'node:path';
 import { CommandFailure, failureText } from '../console/failure.ts';
 import type { Output } from '../console/output.ts';
 import { type BenchOptions, runBench, selectMeasurements } from './bench-run.ts';
-import { type BenchReport, reportLines } from './report.ts';
+import { type BenchReport, type Failed, reportLines } from './report.ts';
 
 /**
  * Runs the bench, prints the table, and writes the report to `jsonFile` (`-`: prints it instead). Calls
@@ -24,7 +24,11 @@ export async function runBenchCommand(
   for (const line of lines) output.line(line);
   if (jsonFile !== undefined && jsonFile !== '-') writeReport(jsonFile, report);
   keep(report);
-  const { failed } = report;
+  failIfAny(report.failed);
+}
+
+/** CommandFailure that names the failed measurements, if there are any. */
+export function failIfAny(failed: readonly Failed[]): void {
   if (failed.length === 0) return;
   const names = failed.map(({ name }) => name).join(', ');
   throw new CommandFailure(`${failed.length} of the measurements failed: ${names}`);

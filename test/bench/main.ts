@@ -1,9 +1,10 @@
 /**
  * `npm run bench`: the full load of `iwarpd bench`, and CPU profiles of the daemons on request;
- * `npm run bench -- growth`: how cost grows; `npm run bench -- against`: what a change costs. README.md beside this file lists the measurements.
+ * `npm run bench -- growth`: how cost grows; `npm run bench -- against`: what a change costs. README.md
+ * beside this file lists the measurements.
  */
 import { fileURLToPath } from 'node:url';
-import { runBenchCommand, writeReport } from '#daemon/bench/bench-command';
+import { failIfAny, runBenchCommand, writeReport } from '#daemon/bench/bench-command';
 import {
   CommandFailure,
   failureText,
@@ -57,6 +58,7 @@ async function run(given: BenchArguments, signal: AbortSignal): Promise<void> {
     const report = await runAgainst(builds, given, STANDARD_OUTPUT, signal);
     for (const line of againstLines(report)) STANDARD_OUTPUT.line(line);
     if (given.jsonFile !== undefined) writeReport(given.jsonFile, report);
+    failIfAny(report.failed);
     return;
   }
   const { keep, profileFolder } = given;

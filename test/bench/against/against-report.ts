@@ -1,5 +1,12 @@
 /** The results of two builds, as a table. */
-import { type MachineFacts, median, readable } from '#daemon/bench/report';
+import {
+  type Failed,
+  type MachineFacts,
+  median,
+  readable,
+  skippedLines,
+  type Unmeasured,
+} from '#daemon/bench/report';
 import { tableLines } from '#daemon/console/output';
 
 /** One measurement of both builds. */
@@ -28,7 +35,9 @@ export interface AgainstReport extends MachineFacts {
   readonly rounds: number;
   readonly starts: number;
   readonly compared: readonly Compared[];
-  readonly failed: readonly { readonly name: string; readonly reason: string }[];
+  /** Measurements that this machine cannot make. */
+  readonly unmeasured: readonly Unmeasured[];
+  readonly failed: readonly Failed[];
 }
 
 /** Losses up to this share are within what runs of the same build differ. */
@@ -36,7 +45,7 @@ const LOSS_MAX = 0.03;
 
 /** The report for people. */
 export function againstLines(report: AgainstReport): string[] {
-  const { cores, cpu, node, rounds, starts, loadBefore, compared, failed } = report;
+  const { cores, cpu, node, rounds, starts, loadBefore, compared, unmeasured, failed } = report;
   const worse = compared.filter(({ gains }) => median(gains) < -LOSS_MAX);
   const names = worse.map(({ name }) => name).join(', ');
   return [
@@ -48,9 +57,10 @@ export function againstLines(report: AgainstReport): string[] {
       ? `none of ${compared.length} is worse by more than ${percent(LOSS_MAX)}`
       : `${worse.length} of ${compared.length} worse by more than ${percent(LOSS_MAX)}: ${names}`,
     ...compared.flatMap(({ name, apart }) =>
-      apart === undefined ? [] : [`${name} was not measured in turns: ${firstLine(apart)}`],
+      apart === undefined ? [] : [`${name} was not measured in turns: ${apart}`],
     ),
-    ...failed.map(({ name, reason }) => `${name} was not compared: ${firstLine(reason)}`),
+    ...skippedLines(unmeasured),
+    ...failed.map(({ name, reason }) => `${name} FAILED: ${reason}`),
   ];
 }
 
@@ -66,10 +76,6 @@ function rowsOf(compared: readonly Compared[]): string[][] {
     apart === undefined ? '' : 'not in turns',
   ]);
   return [head, ...rows];
-}
-
-function firstLine(text: string): string {
-  return text.split('\n', 1)[0] ?? '';
 }
 
 function signed(share: number): string {

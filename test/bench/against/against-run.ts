@@ -4,7 +4,7 @@
  */
 import { loadavg } from 'node:os';
 import type { Measurement } from '#daemon/bench/measurement';
-import { machineFacts, median } from '#daemon/bench/report';
+import { type Failed, machineFacts, median, type Unmeasured } from '#daemon/bench/report';
 import type { Rig } from '#daemon/bench/rig';
 import { failureText, untilAborted, usageFailure } from '#daemon/console/failure';
 import type { Output } from '#daemon/console/output';
@@ -42,13 +42,14 @@ export async function runAgainst(
   const date = new Date().toISOString();
   const loadBefore = loadavg()[0] ?? 0;
   const compared: Compared[] = [];
-  const failed: { name: string; reason: string }[] = [];
+  const unmeasured: Unmeasured[] = [];
+  const failed: Failed[] = [];
   const pairs = pairsOf(builds, options.only);
   for (const [index, pair] of pairs.entries()) {
     const [{ name, title }] = pair;
     const missing = pair[1].obstacle?.();
     if (missing !== undefined) {
-      failed.push({ name, reason: missing });
+      unmeasured.push({ name, missing });
       continue;
     }
     output.note(`measuring ${name} (${index + 1} of ${pairs.length}): ${title}`);
@@ -69,6 +70,7 @@ export async function runAgainst(
     rounds,
     starts,
     compared,
+    unmeasured,
     failed,
   };
 }

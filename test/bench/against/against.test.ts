@@ -138,8 +138,9 @@ describe('the table', () => {
     const before = new FakeBuild('b', { up: [100], down: [100], noise: [1000] });
     const after = new FakeBuild('a', { up: [150], down: [90], noise: [975] });
     const report = await run(before, after);
-    const failed = [{ name: 'gone', reason: 'no such program' }];
-    const [head, , ...lines] = againstLines({ ...report, failed });
+    const unmeasured = [{ name: 'gone', missing: 'no such program' }];
+    const failed = [{ name: 'stuck', reason: 'no such device' }];
+    const [head, , ...lines] = againstLines({ ...report, unmeasured, failed });
     expect(head).toMatch(/; rounds in turns, 3 in each of 2 starts; load before [0-9.]+$/);
     expect(lines.map((line) => line.trimEnd().split(/ {2,}/))).toEqual([
       ['measurement', 'before', 'after', 'unit', 'gain', 'of the starts'],
@@ -148,7 +149,9 @@ describe('the table', () => {
       ['noise', '1,000', '975', 'MB/s', '-2.5 %', '-2.5 % to -2.5 %'],
       [''],
       ['1 of 3 worse by more than 3 %: down'],
-      ['gone was not compared: no such program'],
+      ['1 line skipped:'],
+      ['gone was not measured: no such program'],
+      ['stuck FAILED: no such device'],
     ]);
     const { compared } = report;
     const better = againstLines({ ...report, compared: compared.slice(0, 1) });
