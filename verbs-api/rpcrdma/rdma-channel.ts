@@ -69,6 +69,7 @@ interface Operation {
 
 interface SendOptions {
   readonly done?: () => void;
+  /** The receive that it answers. */
   readonly receive?: number;
 }
 
@@ -77,9 +78,7 @@ const NO_OPTIONS: SendOptions = {};
 /** A Send without a slot yet: its bytes, in a private copy. */
 interface WaitingSend {
   readonly message: Uint8Array;
-  readonly done: Done;
-  /** The receive that it answers. */
-  readonly receive: number | undefined;
+  readonly options: SendOptions;
 }
 
 /** Timeout of a graceful disconnect. */
@@ -199,26 +198,20 @@ export class RdmaChannel {
    * immediately to the start of its argument; posted with the next `flush`. A completion wakes this
    * process and the device, so all Sends of a flush share one, and those without a `done` generate none.
    *
-   * `receive`: what it answers, reposted once the message has a slot. So a peer that takes no answers has at most
-   * as many waiting as the channel has receives.
+   * The receive that it answers is reposted once the message has a slot. So a peer that takes no answers has at
+   * most as many waiting as the channel has receives.
    */
-  send(
-    lengthBytes: number,
-    assemble: (target: Uint8Array) => void,
-    { done, receive }: SendOptions = NO_OPTIONS,
-  ): void {
+  send(lengthBytes: number, assemble: (target: Uint8Array) => void, options = NO_OPTIONS): void {
     const send = this.#room ? this.#takeSend() : undefined;
     if (send?.slot === undefined) {
       const message = new Uint8Array(lengthBytes);
       assemble(message);
-      this.#waiting.push({ message, done, receive });
+      this.#waiting.push({ message, options });
       return;
     }
     assemble(send.slot.memory);
     send.slot.sge.length = lengthBytes;
-    send.done = done;
-    this.#enqueue(send);
-    if (receive !== undefined) this.repost(receive);
+    this.#enqueueSend(send, options);
   }
 
   read(from: RemoteMemory, sink: SGE, done: () => void): void {
@@ -344,6 +337,12 @@ export class RdmaChannel {
     else this.#waiting.push(operation);
   }
 
+  #enqueueSend(send: Operation, { done, receive }: SendOptions): void {
+    send.done = done;
+    this.#enqueue(send);
+    if (receive !== undefined) this.repost(receive);
+  }
+
   #enqueue(operation: Operation): void {
     const { done, slot } = operation;
     operation.signalled = false;
@@ -381,9 +380,7 @@ export class RdmaChannel {
       this.#waiting.shift();
       send.slot.memory.set(next.message);
       send.slot.sge.length = next.message.length;
-      send.done = next.done;
-      this.#enqueue(send);
-      if (next.receive !== undefined) this.repost(next.receive);
+      this.#enqueueSend(send, next.options);
     }
   }
 
