@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, describe, expect, it } from 'vitest';
 import { childrenOf, isRunning, type Process } from '../support/child-processes.ts';
 import { CommandFolder, type RunningCommand, runCommand } from '../support/cli-process.ts';
+import { until } from '../support/patience.ts';
 
 const compiled = (path: string) => fileURLToPath(new URL(`../../dist/${path}`, import.meta.url));
 
@@ -109,4 +110,16 @@ describe('npm run demo', () => {
     expect(stdout).toMatch(/left -> right Send with Invalidate QN 0 MSN 2/);
     expect(stdout).toMatch(/right -> left Terminate QN 2 MSN 1 MO 0, invalid STag \(1\/1\/0x00\)/);
   });
+});
+
+it('ends daemons that a measurement starts after it was interrupted', async () => {
+  const { Rig }: typeof import('#daemon/bench/rig') = await import(compiled('daemon/bench/rig.js'));
+  const before = childrenOf(process.pid).map(({ pid }) => pid);
+  const rig = new Rig(undefined);
+  const starting = rig.daemons();
+  await rig.close();
+  const started = (await starting).map(({ pid }) => pid);
+  expect(before).not.toContain(started[0]);
+  const left = () => childrenOf(process.pid).filter(({ pid }) => started.includes(pid));
+  await until('the daemons have ended', () => left().length === 0);
 });

@@ -2,8 +2,9 @@ import { readFileSync } from 'node:fs';
 import { createServer, type Server, Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { closeDescriptor } from '#native-bridge/libc/descriptor';
+import { getOption } from '#native-bridge/libc/internet-socket';
 import { libc } from '#native-bridge/libc/libc';
-import { bindTcp, listenTcp } from '#native-bridge/libc/tcp-socket';
+import { bindTcp, keepAlive, listenTcp } from '#native-bridge/libc/tcp-socket';
 
 const accept4 = libc.func('int accept4(int fd, void *name, void *length, int flags)') as (
   fd: number,
@@ -16,6 +17,9 @@ const getsockopt = libc.func(
 ) as (fd: number, level: number, option: number, value: Uint8Array, length: Uint8Array) => number;
 const IPPROTO_TCP = 6;
 const TCP_NODELAY = 1;
+const TCP_USER_TIMEOUT = 18;
+const SOL_SOCKET = 1;
+const SO_KEEPALIVE = 9;
 
 const held: number[] = [];
 
@@ -89,4 +93,12 @@ describe('held ports', () => {
     expect(() => bound('127.0.0.9', portOf(server))).toThrow(/EADDRINUSE/);
     await new Promise((resolve) => server.close(resolve));
   });
+});
+
+it('clamps the timeout of unacknowledged data to what the kernel takes', () => {
+  const { fd } = bindTcp('127.0.0.9', 0);
+  held.push(fd);
+  keepAlive(fd, 32_767, 32_767, 127);
+  expect(getOption(fd, IPPROTO_TCP, TCP_USER_TIMEOUT)).toBe(0x7fffffff);
+  expect(getOption(fd, SOL_SOCKET, SO_KEEPALIVE)).toBe(1);
 });
