@@ -20,6 +20,7 @@ import {
   lossText,
   refusedRequestStatus,
 } from './failure-event.ts';
+import { FailureRecord } from './failure-record.ts';
 import { causeText, foundText } from './failure-sentence.ts';
 import type { IBPort, PathAttributes, ProgramWire } from './ib-port.ts';
 import { checkTransition } from './ib-transitions.ts';
@@ -37,13 +38,7 @@ import type { Receiver } from './queues/receiver.ts';
 import type { SendQueue } from './queues/send-queue.ts';
 import type { SRQ } from './queues/shared-receive-queue.ts';
 import type { CompletionRecord } from './rings/completion-writer.ts';
-import {
-  AccessRefusal,
-  MessageFailure,
-  type NamedRange,
-  type Wire,
-  type WireFailure,
-} from './wire-port.ts';
+import { AccessRefusal, MessageFailure, type Wire, type WireFailure } from './wire-port.ts';
 
 export type LifecycleEffect<Q> =
   | AsyncEffect<Q>
@@ -114,9 +109,6 @@ const ALL_RIGHTS = -1;
 /** The pending command for the wire. */
 type Unsettled = 'nothing' | 'fail' | 'disconnect';
 
-/** Shared by all queue pairs, most of which never fail. */
-const NOTHING_WAITS: readonly (() => void)[] = [];
-
 export class QPLifecycle<Q extends LifecycleUser> {
   /** True while data may be placed: a stream is attached and work is not being flushed. */
   receiving = false;
@@ -138,20 +130,11 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #ird = 0;
   #ord = 0;
   #unsettled: Unsettled = 'nothing';
-  #failureReason = '';
-  /** The event for this failure was raised; later reports of it are echoes. */
-  #reported = false;
-  /** Reports of the failure that wait for copies into the program's memory. */
-  #waiting = NOTHING_WAITS;
+  /** Undefined until it fails, since most queue pairs never do. */
+  #failure: FailureRecord | undefined = undefined;
   /** The consumer is closing the QP: raise no more events. */
   #closing = false;
   #drainTold = false;
-  /** Flushed work that is not reported yet; reported once for each failure. */
-  #flushedSends = 0;
-  #flushedReceives = 0;
-  #flushReported = false;
-  /** The peer's memory that our failed message named. */
-  #asked: NamedRange | undefined = undefined;
   #closed = false;
   readonly #qp: Q;
   readonly #host: LifecycleHost<Q>;
@@ -406,14 +389,10 @@ export class QPLifecycle<Q extends LifecycleUser> {
     this.#ird = 0;
     this.#ord = 0;
     this.#forgetUnsettled();
-    this.#reported = false;
     this.#drainTold = false;
     this.cause = undefined;
-    this.#asked = undefined;
+    this.#failure = undefined;
     this.#qp.found = undefined;
-    this.#flushedSends = 0;
-    this.#flushedReceives = 0;
-    this.#flushReported = false;
     this.#transition(QPState.RESET);
   }
 
@@ -431,10 +410,11 @@ export class QPLifecycle<Q extends LifecycleUser> {
   }
 
   #terminate(now: Micros): void {
-    this.#reported = true;
+    const failure = this.#failing();
+    failure.reported = true;
     this.cause ??= TERMINATED;
     this.#enterFlushing(QPState.SQE);
-    this.#failureReason = 'the consumer terminated the stream';
+    failure.reason = 'the consumer terminated the stream';
     this.#unsettled = 'fail';
     this.settle(now);
   }
@@ -541,7 +521,8 @@ export class QPLifecycle<Q extends LifecycleUser> {
       this.#dropWire(now);
       return;
     }
-    if (unsettled === 'fail') wire.fail({ kind: 'local', text: this.#failureReason }, now);
+    const { reason: text = '' } = this.#failure ?? {};
+    if (unsettled === 'fail') wire.fail({ kind: 'local', text }, now);
     else wire.disconnect(now);
     this.#host.effects.push({ type: 'disconnect', qp: this.#qp });
   }
@@ -613,7 +594,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   #failWire(text: string): void {
     this.#enterError();
-    this.#failureReason = text;
+    this.#failing().reason = text;
     this.#unsettled = 'fail';
     this.#host.unsettled.add(this.#qp);
   }
@@ -653,8 +634,9 @@ export class QPLifecycle<Q extends LifecycleUser> {
   handleFailed({ opcode, status, wrIdHi, wrIdLo }: CompletionRecord): void {
     const queue = opcode === SQOpcode.receive ? 'receive' : 'send';
     if (status === CQEStatus.wrFlushErr) {
-      if (queue === 'send') this.#flushedSends += 1;
-      else this.#flushedReceives += 1;
+      const failure = this.#failing();
+      if (queue === 'send') failure.flushedSends += 1;
+      else failure.flushedReceives += 1;
       return;
     }
     const wrId = (BigInt(wrIdHi) << 32n) | BigInt(wrIdLo);
@@ -666,16 +648,17 @@ export class QPLifecycle<Q extends LifecycleUser> {
 
   /** The wire gave up the oldest open message. */
   handleMessageFailed(failure: MessageFailure): void {
-    if (failure === MessageFailure.remoteAccess) this.#asked = this.#sendQueue.askedByOldest();
+    if (failure === MessageFailure.remoteAccess)
+      this.#failing().asked = this.#sendQueue.askedByOldest();
     this.#sendQueue.blameOldestMessage(failedMessageStatus(failure));
   }
 
   #reportFlush(): void {
-    const sends = this.#flushedSends;
-    const receives = this.#flushedReceives;
-    if (sends + receives === 0 || this.#flushReported) return;
-    if (this.cause?.kind === 'ended' || this.#closing) return;
-    this.#flushReported = true;
+    const failure = this.#failure;
+    if (failure === undefined || failure.flushReported) return;
+    const { flushedSends: sends, flushedReceives: receives } = failure;
+    if (sends + receives === 0 || this.cause?.kind === 'ended' || this.#closing) return;
+    failure.flushReported = true;
     const work = { sends, receives, cause: this.cause };
     this.#host.effects.push({ type: 'flushed', qp: this.#qp, work });
   }
@@ -683,7 +666,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #noteFailure(by: 'us' | 'peer', failure: WireFailure): void {
     if (this.cause !== undefined) return;
     const found = by === 'us' && failure.found !== false ? this.#qp.found : undefined;
-    const named = this.#asked;
+    const named = this.#failure?.asked;
     const known =
       named === undefined || failure.named !== undefined ? failure : { ...failure, named };
     this.cause = { kind: 'wire', by, failure: known, found };
@@ -709,15 +692,21 @@ export class QPLifecycle<Q extends LifecycleUser> {
   }
 
   #report(event: AsyncEventType, text: string): void {
-    if (this.#reported) return;
-    this.#reported = true;
+    const failure = this.#failing();
+    if (failure.reported) return;
+    failure.reported = true;
     this.afterCopies(() => this.#announce(event, text));
   }
 
   /** See `ConnectableQP`. */
   afterCopies(report: () => void): void {
-    if (this.#gate.placing) this.#waiting = [...this.#waiting, report];
+    if (this.#gate.placing) this.#failing().waiting.push(report);
     else report();
+  }
+
+  #failing(): FailureRecord {
+    this.#failure ??= new FailureRecord();
+    return this.#failure;
   }
 
   #announce(event: AsyncEventType, text: string): void {
@@ -731,9 +720,10 @@ export class QPLifecycle<Q extends LifecycleUser> {
   }
 
   #reportWaiting(): void {
-    const waiting = this.#waiting;
-    if (waiting.length === 0) return;
-    this.#waiting = NOTHING_WAITS;
+    const failure = this.#failure;
+    if (failure === undefined || failure.waiting.length === 0) return;
+    const { waiting } = failure;
+    failure.waiting = [];
     for (const report of waiting) report();
   }
 
