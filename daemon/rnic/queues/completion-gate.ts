@@ -15,6 +15,7 @@ import type { Copier, CopyEnd, Lender, MemoryBacking } from '../memory/memory-ba
 import { countCompletion, type NicCounters } from '../nic-counters.ts';
 import { CompletionRecord } from '../rings/completion-writer.ts';
 import type { CQ } from './completion-queue.ts';
+import { PlacedCopies } from './placed-copies.ts';
 
 /** Operations whose completion promises that data is in the program's memory. */
 const DATA_OPCODES: ReadonlySet<number> = new Set([
@@ -68,7 +69,7 @@ export interface GateUser {
 
 /** Shared by gates that never waited; all stay empty. */
 const NONE_WRITING = new Set<MemoryBacking>();
-const NO_COPIERS = new Set<Copier>();
+const NO_COPIES = new PlacedCopies();
 const NONE_HELD: HeldCompletion[] = [];
 
 /** Scratch for every gate: refilled for each report. */
@@ -93,17 +94,8 @@ export class CompletionGate implements LentTaker {
   #releasing = false;
   /** True if a waiting completion promises data. Cached: a search for each report is too slow. */
   #holdsData = false;
-  /** Copies of lent payload ordered, and how many of these are over, in order. */
-  copiesOrdered = 0;
-  #copiesDone = 0;
-  /** Copies over since one that could not be read: no receive from it on may succeed on this connection. */
-  #copiesUnread = 0;
-  /** Copies of earlier connections: how they end does not matter. */
-  #copiesAbandoned = 0;
-  /** With `#writeLost`: the oldest copy that was lost, or 0. Completions before it are not affected. */
-  #copyLost = 0;
   /** Shared until a copy is ordered: most queue pairs are idle. */
-  #copiers = NO_COPIERS;
+  #copies = NO_COPIES;
   /** Set once the program is about to get back payload that may still be read. */
   #lender: Lender | undefined = undefined;
   readonly #user: GateUser;
@@ -119,7 +111,12 @@ export class CompletionGate implements LentTaker {
 
   /** Copies after which nothing is unconfirmed. */
   get copiesSettled(): number {
-    return this.#writing.size > 0 || this.#writeLost ? 0 : this.#copiesDone;
+    return this.#writing.size > 0 || this.#writeLost ? 0 : this.#copies.done;
+  }
+
+  /** Copies ordered since the queue pair was made. */
+  get copiesOrdered(): number {
+    return this.#copies.ordered;
   }
 
   /** Fill in before each `report` or `reportLoss`, except for `qpn`. */
@@ -147,12 +144,13 @@ export class CompletionGate implements LentTaker {
 
   /** True while copies of this connection into memory are not over. */
   get placing(): boolean {
-    return this.copying && this.copiesOrdered !== this.#copiesAbandoned;
+    const { pending, ordered, abandoned } = this.#copies;
+    return pending && ordered !== abandoned;
   }
 
   /** True while copies into memory are not over. */
   get copying(): boolean {
-    return this.#copiesDone !== this.copiesOrdered;
+    return this.#copies.pending;
   }
 
   // RDMAP-7.1-02: detects the loss of a Write even if nothing follows it.
@@ -209,42 +207,42 @@ export class CompletionGate implements LentTaker {
   }
 
   copyOrdered(copier: Copier): void {
-    this.copiesOrdered += 1;
-    if (this.#copiers === NO_COPIERS) this.#copiers = new Set();
-    this.#copiers.add(copier);
+    if (this.#copies === NO_COPIES) this.#copies = new PlacedCopies();
+    this.#copies.ordered += 1;
+    this.#copies.copiers.add(copier);
   }
 
   copied(end: CopyEnd): void {
-    const abandoned = this.#copiesDone < this.#copiesAbandoned;
-    if (!abandoned && (end === 'unread' || this.#copiesUnread > 0)) {
-      this.#copiesUnread += 1;
+    const copies = this.#copies;
+    const abandoned = copies.done < copies.abandoned;
+    if (!abandoned && (end === 'unread' || copies.unread > 0)) {
+      copies.unread += 1;
       if (!this.#user.receiving) this.endReceiving();
       return;
     }
-    this.#copiesDone += 1;
+    copies.done += 1;
     if (end === 'lost' && !abandoned && !this.#writeLost) {
-      this.#copyLost = this.#copiesDone;
+      copies.lost = copies.done;
       this.#writeLost = true;
     }
-    if (!this.copying) this.#copiers.clear();
+    if (!copies.pending) copies.copiers.clear();
   }
 
   /** No more data arrives: messages whose payload could not be read never will. */
   endReceiving(): void {
-    if (this.#copiesUnread === 0) return;
+    if (this.#copies.unread === 0) return;
     for (let index = this.#heldFirst; index < this.#heldEnd(); index += 1) {
       const { completion: one, copies } = this.#held[index] as HeldCompletion;
-      if (copies > this.#copiesDone && one.opcode === SQOpcode.receive) flushInstead(one);
+      if (copies > this.#copies.done && one.opcode === SQOpcode.receive) flushInstead(one);
     }
-    this.#copiesDone += this.#copiesUnread;
-    this.#copiesUnread = 0;
+    this.#copies.endUnread();
     if (!this.release()) this.#user.awaitWrites();
   }
 
   /** The program withdraws rights: it gets no answer until the copies that they allowed are over. */
   conclude(): void {
     if (!this.copying) return;
-    for (const copier of this.#copiers) copier.conclude(this);
+    for (const copier of this.#copies.copiers) copier.conclude(this);
   }
 
   // RDMAP-5.2.2-04, RDMAP-5.5-04, RDMAP-5.5-05: only data that is in place may be reported.
@@ -333,7 +331,7 @@ export class CompletionGate implements LentTaker {
     held.cq = cq;
     held.reported = reported;
     held.pieces = this.#keeper === undefined ? 0 : (this.#pieces?.count ?? 0);
-    held.copies = this.copiesOrdered;
+    held.copies = this.#copies.ordered;
     held.completion.copy(COMPLETION);
     this.#heldCount += 1;
     this.#holdsData ||= promisesData(COMPLETION);
@@ -383,7 +381,7 @@ export class CompletionGate implements LentTaker {
       if (backing.writeLost !== true) continue;
       this.#writeLost = true;
       // All that waits is affected.
-      this.#copyLost = 0;
+      this.#copies.lost = 0;
     }
     return this.#writing.size > 0;
   }
@@ -392,16 +390,16 @@ export class CompletionGate implements LentTaker {
   release(): boolean {
     if (this.#releasing) return false;
     if (this.#keeper !== undefined || this.#stillWriting() || this.#reading()) return false;
-    if (this.#copiesUnread > 0) this.#advanceSends();
+    if (this.#copies.unread > 0) this.#advanceSends();
     const lost = this.#writeLost;
     this.#writeLost = false;
     if (lost) {
-      this.#releaseUpTo(this.#copyLost - 1);
+      this.#releaseUpTo(this.#copies.lost - 1);
       this.#failHeld(undefined);
     }
     // A full completion queue ends the queue pair meanwhile, so that others need no longer wait.
-    do this.#releaseUpTo(this.#copiesDone);
-    while (this.#heldCount > 0 && this.#oldest().copies <= this.#copiesDone);
+    do this.#releaseUpTo(this.#copies.done);
+    while (this.#heldCount > 0 && this.#oldest().copies <= this.#copies.done);
     if (this.#heldCount === 0) this.#holdNone();
     if (lost) this.#user.handleLoss(undefined);
     return !this.copying;
@@ -457,10 +455,9 @@ export class CompletionGate implements LentTaker {
     this.#keeper = undefined;
     this.#pieces?.clear();
     this.#writing.clear();
-    for (const copier of this.#copiers) copier.abandon(this);
-    this.#copiesDone += this.#copiesUnread;
-    this.#copiesUnread = 0;
-    this.#copiesAbandoned = this.copiesOrdered;
+    for (const copier of this.#copies.copiers) copier.abandon(this);
+    this.#copies.endUnread();
+    this.#copies.abandoned = this.#copies.ordered;
     this.#lender = undefined;
     this.#writeLost = false;
     if (flush) {
