@@ -85,13 +85,17 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   /** The last error that it found, whether it ended the connection or not. */
   found: Cause | undefined = undefined;
   tag: unknown;
+  /** Its number among the listed queue pairs of the device; undefined while it is not listed. */
+  listedNumber: number | undefined = undefined;
   readonly #sqSigAll: boolean;
   readonly #host: QPHost;
   readonly #gate: CompletionGate;
   readonly #sendQueue: SendQueue;
   readonly #receiver: Receiver;
-  readonly #memory: PeerAccess;
-  readonly #responses: ResponseSink;
+  readonly #deferred = new DeferredReads();
+  /** Both are made when a peer first needs them: most queue pairs are idle. */
+  #memory: PeerAccess | undefined = undefined;
+  #responses: ResponseSink | undefined = undefined;
   readonly #lifecycle: QPLifecycle<QP>;
 
   /** `init` has been checked. */
@@ -112,16 +116,13 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     this.tag = init.tag;
     this.#host = host;
     this.#gate = new CompletionGate(this, host.counters, host.lentPayload);
-    const deferred = new DeferredReads();
-    this.#memory = new PeerAccess(host, this, this.#gate, deferred);
     const { sends: elements, kind } = layout;
     const { sqSigAll, sendCQ: cq } = init;
     const gate = this.#gate;
     const progress = init.progress?.();
     const { type } = this;
-    const queue = { elements, kind, type, cq, gate, sqSigAll, progress, deferred };
+    const queue = { elements, kind, type, cq, gate, sqSigAll, progress, deferred: this.#deferred };
     this.#sendQueue = new SendQueue(host, this, queue);
-    this.#responses = new ResponseSink(host, this, this.#sendQueue, this.#memory, gate);
     this.#receiver = new Receiver(host, this, init, layout, gate);
     const { onState } = init;
     const parts = { gate, sendQueue: this.#sendQueue, receiver: this.#receiver, onState };
@@ -306,7 +307,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     if ((this.#lifecycle.granted & Access.remoteWrite) === 0) {
       return this.#forbid(stag, toHi, toLo, length, Access.remoteWrite);
     }
-    return this.#memory.placeWrite(stag, toHi, toLo, bytes, start, length);
+    return this.#peerAccess().placeWrite(stag, toHi, toLo, bytes, start, length);
   }
 
   checkWriteTarget(stag: number, toHi: number, toLo: number, length: number): AccessRefusal {
@@ -316,7 +317,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     }
     // IBTA 9.7.4.1.3: ignore the key of a Write without data.
     if (length === 0) return AccessRefusal.none;
-    return this.#memory.check(stag, toHi, toLo, length, Access.remoteWrite);
+    return this.#peerAccess().check(stag, toHi, toLo, length, Access.remoteWrite);
   }
 
   writeCompleted(): void {
@@ -337,12 +338,12 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     length: number,
   ): AccessRefusal {
     if (!this.#lifecycle.receiving) return this.#lifecycle.refusal(AccessRefusal.stagInvalid);
-    return this.#responses.placeRead(stag, toHi, toLo, bytes, start, length);
+    return this.#responseSink().placeRead(stag, toHi, toLo, bytes, start, length);
   }
 
   placeReadPart(offset: number, bytes: Uint8Array, start: number, length: number): AccessRefusal {
     if (!this.#lifecycle.receiving) return this.#lifecycle.refusal(AccessRefusal.stagInvalid);
-    return this.#responses.placePart(offset, bytes, start, length);
+    return this.#responseSink().placePart(offset, bytes, start, length);
   }
 
   readCompleted(): void {
@@ -354,7 +355,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   atomicCompleted(originalHi: number, originalLo: number): void {
     const request = this.#sendQueue.oldestRequest;
     if (request === undefined) return;
-    if (!this.#responses.completeAtomic(request, originalHi, originalLo)) {
+    if (!this.#responseSink().completeAtomic(request, originalHi, originalLo)) {
       this.#lifecycle.failLocally(
         AsyncEventType.qpAccessErr,
         'the memory for the result of an atomic is gone',
@@ -398,13 +399,13 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     }
     // Likewise for a Read.
     const refusal =
-      length === 0 ? AccessRefusal.none : this.#memory.checkSource(stag, toHi, toLo, length);
+      length === 0 ? AccessRefusal.none : this.#peerAccess().checkSource(stag, toHi, toLo, length);
     if (refusal === AccessRefusal.none) this.#host.counters.inReads += 1;
     return refusal;
   }
 
   prepareReadSource(stag: number, toHi: number, toLo: number, length: number): boolean {
-    return this.#memory.prepareSource(stag, toHi, toLo, length) || this.#waitForMemory();
+    return this.#peerAccess().prepareSource(stag, toHi, toLo, length) || this.#waitForMemory();
   }
 
   gatherReadSource(
@@ -417,7 +418,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
   ): AccessRefusal {
     // Finish a Response that is partly on the wire, even after an error.
     if (this.#lifecycle.wire === undefined) return AccessRefusal.stagInvalid;
-    return this.#memory.gatherSource(stag, toHi, toLo, length, target, targetStart);
+    return this.#peerAccess().gatherSource(stag, toHi, toLo, length, target, targetStart);
   }
 
   gatherReadSourceLater(
@@ -429,7 +430,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
     targetStart: number,
   ): AccessRefusal {
     if (this.#lifecycle.wire === undefined) return AccessRefusal.stagInvalid;
-    return this.#memory.gatherSourceLater(stag, toHi, toLo, length, target, targetStart);
+    return this.#peerAccess().gatherSourceLater(stag, toHi, toLo, length, target, targetStart);
   }
 
   executeAtomic(access: AtomicAccess): AccessRefusal {
@@ -439,7 +440,7 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
       const { stag, toHi, toLo } = access;
       return this.#forbid(stag, toHi, toLo, ATOMIC_WORD_BYTES, Access.remoteAtomic);
     }
-    return this.#memory.executeAtomic(access);
+    return this.#peerAccess().executeAtomic(access);
   }
 
   // WireUser: outbound data
@@ -621,9 +622,25 @@ export class QP implements CauseHolder, DeferringUser, WindowUser, GateUser {
 
   // Steps
 
+  #peerAccess(): PeerAccess {
+    this.#memory ??= new PeerAccess(this.#host, this, this.#gate, this.#deferred);
+    return this.#memory;
+  }
+
+  #responseSink(): ResponseSink {
+    this.#responses ??= new ResponseSink(
+      this.#host,
+      this,
+      this.#sendQueue,
+      this.#peerAccess(),
+      this.#gate,
+    );
+    return this.#responses;
+  }
+
   /** The queue pair itself forbids an access, whatever its memory grants. */
   #forbid(stag: number, toHi: number, toLo: number, length: number, right: number): AccessRefusal {
-    this.#memory.refuse(stag, toHi, toLo, length, right, AccessRefusal.notPermitted);
+    this.#peerAccess().refuse(stag, toHi, toLo, length, right, AccessRefusal.notPermitted);
     return AccessRefusal.notPermitted;
   }
 

@@ -34,6 +34,7 @@ export class DeviceResources {
   readonly qps = new NumberedList<OwnedResource<QP>>();
   readonly srqs = new NumberedList<OwnedResource<SRQ>>();
   readonly mrs = new NumberedList<OwnedResource<MR>>();
+  /** Of all objects but queue pairs, of which there may be many: they have it themselves. */
   readonly #numbers = new Map<object, number>();
   /** The queue pairs of each shared receive queue, indexed because a search would visit all. */
   readonly #qpsBySRQ = new Map<SRQ, Set<QP>>();
@@ -51,21 +52,26 @@ export class DeviceResources {
   add(object: object, owner: ResourceOwner): void {
     const number = this.#list(object, owner);
     if (number === undefined) return;
-    this.#numbers.set(object, number);
-    if (!(object instanceof QP) || object.srq === undefined) return;
+    if (!(object instanceof QP)) {
+      this.#numbers.set(object, number);
+      return;
+    }
+    object.listedNumber = number;
+    if (object.srq === undefined) return;
     const known = this.#qpsBySRQ.get(object.srq);
     if (known === undefined) this.#qpsBySRQ.set(object.srq, new Set([object]));
     else known.add(object);
   }
 
   remove(object: object): void {
+    if (object instanceof QP) {
+      this.#removeQP(object);
+      return;
+    }
     const number = this.#numbers.get(object);
     if (number === undefined) return;
     this.#numbers.delete(object);
-    if (object instanceof QP) {
-      this.qps.remove(number);
-      if (object.srq !== undefined) this.#qpsBySRQ.get(object.srq)?.delete(object);
-    } else if (object instanceof CQ) this.cqs.remove(number);
+    if (object instanceof CQ) this.cqs.remove(number);
     else if (object instanceof MR) this.mrs.remove(number);
     else if (object instanceof SRQ) {
       this.srqs.remove(number);
@@ -73,7 +79,14 @@ export class DeviceResources {
     } else if (object instanceof PD) this.pds.remove(number);
   }
 
-  /** The number of an added object among those of its kind. */
+  #removeQP(qp: QP): void {
+    if (qp.listedNumber === undefined) return;
+    this.qps.remove(qp.listedNumber);
+    qp.listedNumber = undefined;
+    if (qp.srq !== undefined) this.#qpsBySRQ.get(qp.srq)?.delete(qp);
+  }
+
+  /** The number of an added object, other than a queue pair, among those of its kind. */
   numberOf(object: object): number {
     return this.#numbers.get(object) ?? 0;
   }
