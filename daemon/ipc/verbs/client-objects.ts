@@ -1,6 +1,7 @@
 /** The objects of one client, by handle. */
 import type { Handle } from '#contract/protocol/commands';
 import type { ProcessAllocation, SharedAllocation } from '#daemon/clients/objects/client-memory';
+import type { ListedId } from '#daemon/clients/objects/device-resources';
 import { EventSink } from '#daemon/clients/objects/event-router';
 import type { ObjectKind } from '#daemon/clients/objects/quotas';
 import type {
@@ -170,8 +171,12 @@ export class QpObject extends TagObject {
  * A connection id. Its host is decided when it gets an address. Until then `id` belongs to the
  * emulated devices; an id that listens on any address may listen on a second host as well.
  */
-export class IdObject extends TagObject {
+export class IdObject extends TagObject implements ListedId {
   readonly kind = 'id';
+  /** Process of its program, once it is listed. */
+  pid = 0;
+  /** Its number in the list of ids; undefined while it is not listed. */
+  listedNumber: number | undefined = undefined;
   host: DeviceHost;
   id: ServedId;
   /** Once true, the id stays with its host. */
@@ -182,6 +187,11 @@ export class IdObject extends TagObject {
     super(client, handle);
     this.host = host;
     this.id = id;
+  }
+
+  /** The program names the queue pair to the device, not to the id. */
+  get qpn(): undefined {
+    return undefined;
   }
 
   override handleCmEvent(event: ServedCmEvent, host: DeviceHost): void {

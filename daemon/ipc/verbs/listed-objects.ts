@@ -1,18 +1,13 @@
 /** Adds a client's objects to the list of all clients' objects, for `rdma resource`. */
-import type {
-  AllResources,
-  ListedId,
-  ResourceOwner,
-} from '#daemon/clients/objects/device-resources';
+import type { AllResources, ResourceOwner } from '#daemon/clients/objects/device-resources';
 import type { ObjectListing } from '#daemon/clients/objects/object-registry';
-import { type AnyObject, type ContextObject, contextOf, type IdObject } from './client-objects.ts';
+import { type AnyObject, type ContextObject, contextOf } from './client-objects.ts';
 
 export class ListedObjects implements ObjectListing<AnyObject> {
   readonly #all: AllResources;
   readonly #pid: number;
   readonly #judge: (object: object, device: string) => void;
   readonly #owners = new Map<ContextObject, ResourceOwner>();
-  readonly #ids = new Map<IdObject, number>();
 
   /** `judge` is called with each destroyed object of the NIC and the name of its device. */
   constructor(all: AllResources, pid: number, judge: (object: object, device: string) => void) {
@@ -23,7 +18,8 @@ export class ListedObjects implements ObjectListing<AnyObject> {
 
   added(object: AnyObject): void {
     if (object.kind === 'id') {
-      this.#ids.set(object, this.#all.ids.add(new ListedIdObject(object, this.#pid)));
+      object.pid = this.#pid;
+      object.listedNumber = this.#all.ids.add(object);
       return;
     }
     if (object.kind === 'context') {
@@ -40,9 +36,8 @@ export class ListedObjects implements ObjectListing<AnyObject> {
 
   removed(object: AnyObject): void {
     if (object.kind === 'id') {
-      const number = this.#ids.get(object);
-      if (number !== undefined) this.#all.ids.remove(number);
-      this.#ids.delete(object);
+      if (object.listedNumber !== undefined) this.#all.ids.remove(object.listedNumber);
+      object.listedNumber = undefined;
       return;
     }
     if (object.kind === 'context') {
@@ -54,25 +49,6 @@ export class ListedObjects implements ObjectListing<AnyObject> {
     if (found === undefined || context === undefined) return;
     this.#all.of(context.device).remove(found);
     this.#judge(found, context.device.name);
-  }
-}
-
-class ListedIdObject implements ListedId {
-  readonly #object: IdObject;
-  readonly pid: number;
-
-  constructor(object: IdObject, pid: number) {
-    this.#object = object;
-    this.pid = pid;
-  }
-
-  /** Replaced once an address has decided its host. */
-  get id(): object {
-    return this.#object.id;
-  }
-
-  get qpn(): undefined {
-    return undefined;
   }
 }
 
