@@ -3,11 +3,7 @@
  * Without a watcher, a link costs the memory of two small frames and a flag check per write.
  */
 import type { LinkQueuePairs, TapSide } from '#contract/protocol/tap-records';
-import {
-  parseStartupFrame,
-  type StartupFrameKind,
-  startupFrameBytesNeeded,
-} from '../iwarp/wire/startup-frame.ts';
+import { parseStartupFrame, startupFrameBytesNeeded } from '../iwarp/wire/startup-frame.ts';
 import type { CaptureTap, LinkAddresses, LinkPosition, LinkTap } from './capture-tap.ts';
 import { PacketHub } from './packet-hub.ts';
 
@@ -81,46 +77,62 @@ const UNWATCHED: LinkTap = {
   closed: () => undefined,
 };
 
-/** The startup frame that one side sent before its FPDUs. */
-class StartupRecord {
+/** The startup frames that both sides send before their FPDUs. One object: it is kept for each idle queue pair. */
+class StartupFrames {
+  readonly dialed: boolean;
   /** A character for each byte: a short text takes a third of the memory of an array. */
-  #text = '';
-  whole = false;
+  #ours = '';
+  #theirs = '';
+  /** Our frame is whole: FPDUs follow. */
+  oursWhole = false;
+  /** The same for the peer's. */
+  theirsWhole = false;
+  /** A side announced that it uses markers, or asked for them. */
   markers = false;
-  readonly #kind: StartupFrameKind;
 
-  constructor(kind: StartupFrameKind) {
-    this.#kind = kind;
+  constructor(dialed: boolean) {
+    this.dialed = dialed;
   }
 
-  get bytes(): Uint8Array {
-    return Uint8Array.from(this.#text, (character) => character.charCodeAt(0));
+  /** The part of its frame that this side has sent so far. */
+  bytesOf(side: TapSide): Uint8Array {
+    const text = side === 'us' ? this.#ours : this.#theirs;
+    return Uint8Array.from(text, (character) => character.charCodeAt(0));
   }
 
-  /** Stores the bytes that belong to the frame. */
-  take(bytes: Uint8Array): void {
+  /** Stores the bytes that belong to this side's frame. */
+  take(side: TapSide, bytes: Uint8Array): void {
+    const begun = this.bytesOf(side);
     // A frame usually arrives at once.
-    const all = this.#text === '' ? bytes : this.#followedBy(bytes);
-    const needed = startupFrameBytesNeeded(all, all.length, this.#kind);
+    const all = begun.length === 0 ? bytes : joined(begun, bytes);
+    const kind = (side === 'us') === this.dialed ? 'request' : 'reply';
+    const needed = startupFrameBytesNeeded(all, all.length, kind);
     if (typeof needed === 'string') {
       // Not MPA: the link will close soon.
-      this.whole = true;
+      this.#end(side);
       return;
     }
     const frameBytes = all.subarray(0, needed);
-    this.#text = String.fromCharCode(...frameBytes);
+    const text = String.fromCharCode(...frameBytes);
+    if (side === 'us') this.#ours = text;
+    else this.#theirs = text;
     if (all.length < needed) return;
-    this.whole = true;
-    const frame = parseStartupFrame(frameBytes, this.#kind);
-    this.markers = typeof frame !== 'string' && frame.markers;
+    this.#end(side);
+    const frame = parseStartupFrame(frameBytes, kind);
+    this.markers ||= typeof frame !== 'string' && frame.markers;
   }
 
-  #followedBy(bytes: Uint8Array): Uint8Array {
-    const all = new Uint8Array(this.#text.length + bytes.length);
-    all.set(this.bytes);
-    all.set(bytes, this.#text.length);
-    return all;
+  #end(side: TapSide): void {
+    if (side === 'us') this.oursWhole = true;
+    else this.theirsWhole = true;
   }
+}
+
+function joined(first: Uint8Array, second: Uint8Array): Uint8Array {
+  const all = new Uint8Array(first.length + second.length);
+  all.set(first);
+  all.set(second, first.length);
+  return all;
 }
 
 const NO_BYTES = new Uint8Array(0);
@@ -131,11 +143,11 @@ const NO_PAIRS: LinkQueuePairs = {};
 
 class HubLink implements LinkTap {
   readonly #id: number;
-  readonly #addresses: LinkAddresses;
+  readonly #emssBytes: number;
   readonly #position: LinkPosition;
   readonly #ends: string;
   readonly #links: Map<string, HubLink>;
-  readonly #startup: Readonly<Record<TapSide, StartupRecord>>;
+  readonly #startup: StartupFrames;
   #finished: readonly TapSide[] = NO_SIDES;
   /** Replaced, never mutated: it is read for each write. */
   #following: readonly Following[] = NO_FOLLOWING;
@@ -155,16 +167,12 @@ class HubLink implements LinkTap {
     ends: string,
     links: Map<string, HubLink>,
   ) {
-    const { dialed } = addresses;
     this.#id = id;
-    this.#addresses = addresses;
+    this.#emssBytes = addresses.emssBytes;
     this.#position = position;
     this.#ends = ends;
     this.#links = links;
-    this.#startup = {
-      us: new StartupRecord(dialed ? 'request' : 'reply'),
-      peer: new StartupRecord(dialed ? 'reply' : 'request'),
-    };
+    this.#startup = new StartupFrames(addresses.dialed);
   }
 
   /** Startup frames are recorded even while this is false: they have no checksum. */
@@ -181,33 +189,46 @@ class HubLink implements LinkTap {
   /** Starts reporting to a watcher, if it wants this link. */
   follow(watcher: TapWatcher): void {
     this.#lookForPairs();
-    const wanted = watcher.wants(this.#addresses, this.#pairs);
+    const wanted = watcher.wants(this.#addresses(), this.#pairs);
     if (wanted === undefined) this.#undecided = [...this.#undecided, watcher];
     if (wanted === true) this.#begin(watcher);
   }
 
+  /** Made for each use: the object would cost each idle queue pair 70 bytes. */
+  #addresses(): LinkAddresses {
+    const [localAddress = '', localPort, remoteAddress = '', remotePort] = this.#ends.split(' ');
+    return {
+      localAddress,
+      localPort: Number(localPort),
+      remoteAddress,
+      remotePort: Number(remotePort),
+      dialed: this.#startup.dialed,
+      emssBytes: this.#emssBytes,
+    };
+  }
+
   #begin(watcher: TapWatcher): void {
-    const { us, peer } = this.#startup;
-    if (us.markers || peer.markers) {
+    const { oursWhole, theirsWhole, markers } = this.#startup;
+    if (markers) {
       // Marker positions count from the first FPDU.
-      watcher.skipped(this.#id, this.#addresses);
+      watcher.skipped(this.#id, this.#addresses());
       return;
     }
-    watcher.opened(this.#id, this.#addresses);
+    watcher.opened(this.#id, this.#addresses());
     const { us: near, peer: far } = this.#pairs;
     if (near !== undefined || far !== undefined) watcher.joined(this.#id, this.#pairs);
-    const [first, second]: [TapSide, TapSide] = this.#addresses.dialed
+    const [first, second]: [TapSide, TapSide] = this.#startup.dialed
       ? ['us', 'peer']
       : ['peer', 'us'];
     for (const side of [first, second]) {
-      const { bytes } = this.#startup[side];
+      const bytes = this.#startup.bytesOf(side);
       if (bytes.length > 0) watcher.bytes(this.#id, side, bytes);
     }
     const held = this.#position.heldInput ?? NO_BYTES;
-    if (peer.whole && held.length > 0) watcher.bytes(this.#id, 'peer', held);
+    if (theirsWhole && held.length > 0) watcher.bytes(this.#id, 'peer', held);
     for (const side of this.#finished) watcher.finished(this.#id, side);
-    const skipsWrite = us.whole && this.#position.congested;
-    const skipBytes = us.whole ? (this.#position.cutOutputBytes ?? 0) : 0;
+    const skipsWrite = oursWhole && this.#position.congested;
+    const skipBytes = oursWhole ? (this.#position.cutOutputBytes ?? 0) : 0;
     this.#following = [...this.#following, { watcher, skipsWrite, skipBytes }];
   }
 
@@ -242,8 +263,7 @@ class HubLink implements LinkTap {
 
   outbound(bytes: Uint8Array): void {
     if (!this.#joined) this.#announcePairs();
-    const { us } = this.#startup;
-    if (!us.whole) us.take(bytes);
+    if (!this.#startup.oursWhole) this.#startup.take('us', bytes);
     for (const following of this.#following) {
       if (following.skipsWrite) following.skipsWrite = false;
       else if (following.skipBytes > 0) following.skipBytes -= bytes.length;
@@ -253,8 +273,7 @@ class HubLink implements LinkTap {
 
   inbound(bytes: Uint8Array): void {
     if (!this.#joined) this.#announcePairs();
-    const { peer } = this.#startup;
-    if (!peer.whole) peer.take(bytes);
+    if (!this.#startup.theirsWhole) this.#startup.take('peer', bytes);
     for (const { watcher } of this.#following) watcher.bytes(this.#id, 'peer', bytes);
   }
 
