@@ -35,6 +35,7 @@ export class Conduits {
   readonly #byStream = new Map<StreamPort, Conduit>();
   /** The latest conduit of each QP, also after the QP has detached its stream. */
   readonly #byQP = new WeakMap<ConnectableQP, Conduit>();
+  #lastCharged: Charged = { account: undefined, descriptors: 0, ports: 0 };
   readonly #dials = new Map<CmEndpoint, { readonly dial: Dial; readonly charged: Charged }>();
 
   /** The tap of `observer` watches every link. */
@@ -110,14 +111,14 @@ export class Conduits {
     }
     const descriptors = hasSocket(incoming) ? 1 : 0;
     if (descriptors > 0) account?.add('descriptors');
-    this.#join(endpoint, link, { account, descriptors, ports: 0 });
+    this.#join(endpoint, link, this.#charged(account, descriptors, 0));
   }
 
   /** Dials `remote` from the port that the endpoint's id holds. */
   dial(endpoint: CmEndpoint, remote: SocketAddress, now: Micros): void {
     const id = endpoint.id;
     if (id === undefined) return;
-    const charged: Charged = { account: id.account, descriptors: 1, ports: 1 };
+    const charged = this.#charged(id.account, 1, 1);
     const connected = (dialed: Link): void => {
       const facts = factsOf(dialed);
       const link = this.#watched(dialed, true, facts);
@@ -162,6 +163,15 @@ export class Conduits {
     this.#dials.delete(endpoint);
     dialing.dial.cancel();
     discharge(dialing.charged);
+  }
+
+  /** Connections of one program share the record. */
+  #charged(account: IdAccount | undefined, descriptors: number, ports: number): Charged {
+    const last = this.#lastCharged;
+    const same =
+      last.account === account && last.descriptors === descriptors && last.ports === ports;
+    if (!same) this.#lastCharged = { account, descriptors, ports };
+    return this.#lastCharged;
   }
 
   #join(endpoint: CmEndpoint, link: Link, charged: Charged): void {
