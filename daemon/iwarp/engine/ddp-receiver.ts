@@ -69,12 +69,15 @@ const MESSAGE_BYTES_LIMIT = 0x1_0000_0000;
 const TAGGED = makeTaggedHeader();
 const UNTAGGED = makeUntaggedHeader();
 
+/** Shared until a message has several segments: most queue pairs are idle. */
+const NOTHING_RECEIVED: number[] = new Array<number>(QUEUE_COUNT).fill(0);
+
 export class DDPReceiver {
   readonly #user: DDPReceiverUser;
   readonly #queueCount: number;
   /** Per queue: the next MSN (modulo 2^32), and the bytes of its message received so far. */
   readonly #msn: number[];
-  readonly #receivedBytes: number[];
+  #receivedBytes = NOTHING_RECEIVED;
   /** One bit per queue: a message has started and its last segment is missing. */
   #openQueues = 0;
 
@@ -86,7 +89,6 @@ export class DDPReceiver {
     this.#user = user;
     this.#queueCount = queueCount;
     this.#msn = new Array<number>(QUEUE_COUNT).fill(firstMsn);
-    this.#receivedBytes = new Array<number>(QUEUE_COUNT).fill(0);
   }
 
   /** True while an untagged message lacks its last segment. */
@@ -178,9 +180,10 @@ export class DDPReceiver {
     if (last) {
       // DDP-4.3-07 DDP-4.3-08 per message, modulo 2^32. DDP-5.3-06 delivered at most once.
       this.#msn[qn] = (msn + 1) >>> 0;
-      this.#receivedBytes[qn] = 0;
+      if (mo > 0) this.#receivedBytes[qn] = 0;
       this.#openQueues &= ~(1 << qn);
     } else {
+      if (this.#receivedBytes === NOTHING_RECEIVED) this.#receivedBytes = [...NOTHING_RECEIVED];
       this.#receivedBytes[qn] = mo + payloadBytes;
       this.#openQueues |= 1 << qn;
     }

@@ -1,5 +1,5 @@
 /** MPA over TCP as the lower layer of a stream (RFC 5044): startup frames, then FPDUs. */
-import type { Micros } from '#base/time';
+import { type Micros, NEVER } from '#base/time';
 import type { Delivery, Transmit } from '#base/transmit';
 import type { Loans } from '#daemon/rnic/wire-port';
 import type { Crc32c } from '../wire/crc32c.ts';
@@ -36,7 +36,8 @@ export class MpaLayer implements LowerLayer {
   readonly #options: StreamOptions;
   readonly #pool: ChunkPool;
   readonly #crc32c: Crc32c;
-  readonly #startup: Startup;
+  /** Undefined once it is over, when FPDUs go both ways. */
+  #startup: Startup | undefined;
   #receiver: FpduReceiver | undefined = undefined;
   #emssBytes: number;
   #sendMarkers = false;
@@ -60,11 +61,11 @@ export class MpaLayer implements LowerLayer {
   // Commands
 
   connect(privateData: Uint8Array, now: Micros): void {
-    this.#startup.connect(privateData, now);
+    this.#startup?.connect(privateData, now);
   }
 
   listen(now: Micros): void {
-    this.#startup.listen(now);
+    this.#startup?.listen(now);
   }
 
   accept(
@@ -72,16 +73,16 @@ export class MpaLayer implements LowerLayer {
     consumerDepths: { readonly ird: number; readonly ord: number },
     now: Micros,
   ): void {
-    this.#startup.accept(privateData, consumerDepths, now);
+    this.#startup?.accept(privateData, consumerDepths, now);
   }
 
   reject(privateData: Uint8Array): void {
-    this.#startup.reject(privateData);
+    this.#startup?.reject(privateData);
   }
 
   // MPA has no separate message for a refusal.
   refuse(): void {
-    this.#startup.reject(NO_BYTES);
+    this.#startup?.reject(NO_BYTES);
   }
 
   leaveUnsealed(): void {
@@ -97,7 +98,7 @@ export class MpaLayer implements LowerLayer {
   }
 
   failLocally(text: string): void {
-    this.#startup.failLocally(text);
+    this.#startup?.failLocally(text);
   }
 
   enterFullOperation(agreement: Agreement): void {
@@ -129,7 +130,7 @@ export class MpaLayer implements LowerLayer {
   // Inputs
 
   handleStartup(bytes: Uint8Array): number {
-    return this.#startup.handleBytes(bytes, 0, bytes.length);
+    return this.#startup?.handleBytes(bytes, 0, bytes.length) ?? 0;
   }
 
   receive(
@@ -143,7 +144,7 @@ export class MpaLayer implements LowerLayer {
     if (receiver === undefined) return undefined;
     const error = receiver.push(bytes, start, end, sink, unsealed);
     // MPA-7.1.2-12
-    if (receiver.validatedCount > 0) this.#startup.handleFirstFpdu();
+    if (receiver.validatedCount > 0) this.#startup?.handleFirstFpdu();
     return error;
   }
 
@@ -160,18 +161,21 @@ export class MpaLayer implements LowerLayer {
   }
 
   handlePeerClosed(): void {
-    this.#startup.handlePeerClosed();
+    this.#startup?.handlePeerClosed();
   }
 
   handleDeadline(now: Micros): void {
-    this.#startup.handleDeadline(now);
+    this.#startup?.handleDeadline(now);
   }
 
   // Outputs
 
   pollEffect(): LowerEffect | undefined {
+    const startup = this.#startup;
+    if (startup === undefined) return undefined;
     for (;;) {
-      const effect = this.#startup.pollEffect();
+      const effect = startup.pollEffect();
+      if (effect === undefined && startup.sendable) this.#startup = undefined;
       if (effect?.type !== 'transmit') return effect;
       this.writer.sendStartupFrame(effect.frame);
     }
@@ -182,7 +186,7 @@ export class MpaLayer implements LowerLayer {
   }
 
   nextDeadline(): Micros {
-    return this.#startup.nextDeadline();
+    return this.#startup?.nextDeadline() ?? NEVER;
   }
 
   // Getters
@@ -192,7 +196,7 @@ export class MpaLayer implements LowerLayer {
   }
 
   get sendable(): boolean {
-    return this.#startup.sendable;
+    return this.#startup?.sendable ?? true;
   }
 
   get peerHasSpoken(): boolean {
@@ -224,7 +228,7 @@ export class MpaLayer implements LowerLayer {
   }
 
   get lossQuirk(): string | undefined {
-    return this.#startup.lossQuirk;
+    return this.#startup?.lossQuirk;
   }
 }
 

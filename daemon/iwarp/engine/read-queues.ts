@@ -52,17 +52,17 @@ export class OutboundRequest {
 const NO_ENTRIES: never[] = [];
 
 /** A bounded FIFO of reused entries. */
-class Ring<T> {
-  readonly #make: () => T;
+abstract class Ring<T> {
   readonly #capacity: number;
   #entries: T[] = NO_ENTRIES;
   #first = 0;
   #count = 0;
 
-  constructor(capacity: number, make: () => T) {
+  constructor(capacity: number) {
     this.#capacity = capacity;
-    this.#make = make;
   }
+
+  protected abstract make(): T;
 
   /** Requests that wait or are in progress. */
   get count(): number {
@@ -89,8 +89,8 @@ class Ring<T> {
         this.#entries.push(...this.#entries.splice(0, this.#first));
         this.#first = 0;
       }
-      if (length === 0) this.#entries = [this.#make()];
-      else this.#entries.push(this.#make());
+      if (length === 0) this.#entries = [this.make()];
+      else this.#entries.push(this.make());
     }
     return this.#entries[(this.#first + this.#count) % this.#entries.length];
   }
@@ -116,7 +116,11 @@ export class InboundRequestQueue extends Ring<InboundRequest> {
 
   /** `ird`: most requests that may wait or be in progress. */
   constructor(ird: number) {
-    super(ird, () => new InboundRequest());
+    super(ird);
+  }
+
+  protected override make(): InboundRequest {
+    return new InboundRequest();
   }
 
   /** The request to answer next, if it may start. */
@@ -144,6 +148,10 @@ export class InboundRequestQueue extends Ring<InboundRequest> {
 export class OutboundRequestQueue extends Ring<OutboundRequest> {
   /** `ord`: most requests that may be outstanding. */
   constructor(ord: number) {
-    super(ord, () => new OutboundRequest());
+    super(ord);
+  }
+
+  protected override make(): OutboundRequest {
+    return new OutboundRequest();
   }
 }

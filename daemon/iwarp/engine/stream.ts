@@ -13,7 +13,6 @@
  * Read before changing: RFC 5040 §5.4, §6, §7; RFC 5041 §6.
  */
 import { assert } from '#base/assert';
-import { Deadlines } from '#base/deadlines';
 import { type Micros, NEVER } from '#base/time';
 import { type Delivery, PLAIN, type Transmit } from '#base/transmit';
 import type { Loans, WireFailure, WireUser } from '#daemon/rnic/wire-port';
@@ -25,6 +24,8 @@ import type { Agreement, StreamEvent, StreamOptions, StreamPort } from './stream
 import { type StreamFailure, streamFailure, terminatedMemory } from './stream-failure.ts';
 
 const NO_BYTES = new Uint8Array(0);
+/** Never filled. */
+const NO_EVENTS: StreamEvent[] = [];
 
 /**
  * Payload of the send queue that must leave within each close timeout for a drain to continue. Posted
@@ -63,22 +64,19 @@ const LEGAL: Readonly<Record<StateName, readonly StateName[]>> = {
   closed: [],
 };
 
-const Timer = {
-  /** For a step of closing, in the states from `draining` to `finished`. */
-  close: 0,
-  /** When to nudge an initiator's peer that is silent since its Reply. */
-  nudge: 1,
-} as const;
-
 /** siw's responder sends its Reply before it listens for FPDUs. */
 const SIW_DEAF_AFTER_REPLY = 'siw-deaf-after-reply';
 
 export class Stream implements StreamPort {
   readonly #options: StreamOptions;
   readonly #lower: LowerLayer;
-  #events: StreamEvent[] = [];
+  /** A stream has few events in its life: it shares an empty list between them. */
+  #events = NO_EVENTS;
   #state: StateName = 'startup';
-  readonly #timers = new Deadlines(Timer);
+  /** For a step of closing, in the states from `draining` to `finished`. */
+  #closeDeadline: Micros = NEVER;
+  /** When to nudge an initiator's peer that is silent since its Reply. */
+  #nudgeDeadline: Micros = NEVER;
   /** While draining: payload framed when the deadline was set. */
   #progressBytes = 0;
   #operation: FullOperation | undefined = undefined;
@@ -257,7 +255,7 @@ export class Stream implements StreamPort {
       return;
     }
     // DDP-6.2.1-04 MPA-7.2-02 half-closed: our half continues.
-    if (this.#failure === undefined) this.#events.push({ type: 'peer-closed' });
+    if (this.#failure === undefined) this.#emit({ type: 'peer-closed' });
     this.#advance(now);
   }
 
@@ -278,12 +276,12 @@ export class Stream implements StreamPort {
   handleDeadline(now: Micros): void {
     // The startup timeout of a stream that has ended keeps running.
     if (this.#state === 'closed') return;
-    if (!this.#timers.isSet(Timer.close) && now >= this.#lower.nextDeadline()) {
+    if (this.#closeDeadline === NEVER && now >= this.#lower.nextDeadline()) {
       this.#lower.handleDeadline(now);
       this.#runLower(now);
     }
-    if (this.#timers.passed(Timer.nudge, now)) this.#nudge(now);
-    if (!this.#timers.passed(Timer.close, now)) return;
+    if (now >= this.#nudgeDeadline) this.#nudge(now);
+    if (now < this.#closeDeadline) return;
     // SCTP-6.2-01
     if (this.#state === 'finished' && this.#lower.peerMayStaySilent) {
       this.#end();
@@ -297,8 +295,9 @@ export class Stream implements StreamPort {
 
   nextDeadline(): Micros {
     if (this.#state === 'closed' || this.#state === 'rejected') return NEVER;
-    const due = this.#timers.next();
-    return this.#timers.isSet(Timer.close) ? due : Math.min(due, this.#lower.nextDeadline());
+    const closing = this.#closeDeadline !== NEVER;
+    const due = closing ? this.#closeDeadline : this.#lower.nextDeadline();
+    return Math.min(due, this.#nudgeDeadline);
   }
 
   pollTransmit(unsegmented?: boolean): Transmit | undefined {
@@ -307,8 +306,7 @@ export class Stream implements StreamPort {
 
   pollEvent(): StreamEvent | undefined {
     const event = this.#events.shift();
-    // A stream has few events in its life: keep no room for more.
-    if (event !== undefined && this.#events.length === 0) this.#events = [];
+    if (event !== undefined && this.#events.length === 0) this.#events = NO_EVENTS;
     return event;
   }
 
@@ -339,6 +337,11 @@ export class Stream implements StreamPort {
 
   // Startup
 
+  #emit(event: StreamEvent): void {
+    if (this.#events === NO_EVENTS) this.#events = [event];
+    else this.#events.push(event);
+  }
+
   #runLower(now: Micros): void {
     for (;;) {
       const effect = this.#lower.pollEffect();
@@ -350,20 +353,20 @@ export class Stream implements StreamPort {
   #carryOut(effect: LowerEffect, now: Micros): void {
     switch (effect.type) {
       case 'request':
-        this.#events.push(effect);
+        this.#emit(effect);
         break;
       case 'rejected':
         this.#transition('rejected');
-        this.#events.push(effect);
+        this.#emit(effect);
         break;
       case 'full-operation':
         this.#enterFullOperation(effect.agreement);
         if (effect.error !== undefined) this.#operation?.policy.latchLocal(effect.error);
-        else this.#events.push({ type: 'established', ...effect.agreement });
+        else this.#emit({ type: 'established', ...effect.agreement });
         if (effect.rtr !== undefined) this.#operation?.queueRtr(effect.rtr);
         // Only an initiator may send at once.
         if (this.#lower.sendable) {
-          this.#timers.set(Timer.nudge, now + (this.#options.nudgeDelayMicros ?? NEVER));
+          this.#nudgeDeadline = now + (this.#options.nudgeDelayMicros ?? NEVER);
         }
         this.#advance(now);
         break;
@@ -371,7 +374,7 @@ export class Stream implements StreamPort {
         this.#failure ??= effect.failure;
         // No event: the caller closes once the queued output is sent.
         if (effect.close !== 'flush') {
-          this.#events.push({ type: effect.close === 'finish' ? 'finish' : 'abort' });
+          this.#emit({ type: effect.close === 'finish' ? 'finish' : 'abort' });
         }
         this.#end();
         break;
@@ -423,18 +426,18 @@ export class Stream implements StreamPort {
     // DDP-7-01 errors of the lower layer are passed up here; those of DDP and RDMAP are latched with
     // their segment.
     if (error !== undefined) operation.policy.latchLocal(error);
-    if (this.#lower.peerHasSpoken) this.#timers.clear(Timer.nudge);
+    if (this.#lower.peerHasSpoken) this.#nudgeDeadline = NEVER;
   }
 
   /**
    * The peer may not have seen the bytes sent right after its Reply; more bytes make it read them.
    */
   #nudge(now: Micros): void {
-    this.#timers.clear(Timer.nudge);
+    this.#nudgeDeadline = NEVER;
     if (!this.sendable || !this.#lower.hasSpoken) return;
     this.#operation?.queueNudge();
     const text = 'the peer is silent since its Reply: an empty Write makes it look for FPDUs';
-    this.#events.push({ type: 'nudged', quirk: SIW_DEAF_AFTER_REPLY, text });
+    this.#emit({ type: 'nudged', quirk: SIW_DEAF_AFTER_REPLY, text });
     this.#advance(now);
   }
 
@@ -479,7 +482,7 @@ export class Stream implements StreamPort {
     const failure = streamFailure('terminated', text, terminate);
     const named = terminatedMemory(terminate);
     this.#failure = named === undefined ? failure : { ...failure, named };
-    this.#events.push({ type: 'terminated', by: 'peer', failure: this.#failure });
+    this.#emit({ type: 'terminated', by: 'peer', failure: this.#failure });
     if (this.#state === 'open' || this.#state === 'draining') this.#close('flushing', now);
   }
 
@@ -506,7 +509,7 @@ export class Stream implements StreamPort {
     const { error } = operation.policy;
     assert(error !== undefined, 'terminate announced without an error');
     const failure = { ...failureOf(error), ...this.#failure, sent: 'a Terminate' };
-    this.#events.push({ type: 'terminated', by: 'us', failure });
+    this.#emit({ type: 'terminated', by: 'us', failure });
   }
 
   // Endings
@@ -517,7 +520,7 @@ export class Stream implements StreamPort {
   }
 
   #renewDeadline(now: Micros): void {
-    this.#timers.set(Timer.close, now + this.#options.closeTimeoutMicros);
+    this.#closeDeadline = now + this.#options.closeTimeoutMicros;
     this.#progressBytes = this.#operation?.sentBytes ?? 0;
   }
 
@@ -538,7 +541,7 @@ export class Stream implements StreamPort {
     if (this.#state !== 'finished') return;
     if (!this.#finishAsked && this.#lower.finished) {
       this.#finishAsked = true;
-      this.#events.push({ type: 'finish' });
+      this.#emit({ type: 'finish' });
     }
     const unopened = this.#operation === undefined;
     if (this.#peerClosed || (unopened && this.#lower.peerEnded)) this.#end();
@@ -559,7 +562,7 @@ export class Stream implements StreamPort {
   #abortNow(): void {
     if (this.#state === 'closed') return;
     this.#muted = true;
-    this.#events.push({ type: 'abort' });
+    this.#emit({ type: 'abort' });
     this.#end();
   }
 
@@ -567,9 +570,10 @@ export class Stream implements StreamPort {
   #end(): void {
     if (this.#state === 'closed') return;
     this.#transition('closed');
-    this.#timers.clearAll();
+    this.#closeDeadline = NEVER;
+    this.#nudgeDeadline = NEVER;
     this.#lower.releaseInput();
-    this.#events.push({ type: 'closed', failure: this.#failure });
+    this.#emit({ type: 'closed', failure: this.#failure });
   }
 
   #transition(next: StateName): void {
