@@ -4,6 +4,7 @@ import { Access, WCFlag, WCOpcode, WCStatus, WROpcode } from '#contract/verbs/en
 import { isVerbsError } from '#contract/verbs/errors';
 import { queryDaemon } from '#verbs-api/client/daemon-query';
 import { ClientPD } from '#verbs-api/client/protection-domain';
+import { ClientQP } from '#verbs-api/client/queue-pair';
 import { connect } from '#verbs-api/connect';
 import { connectDaemon } from '#verbs-api/connect-daemon';
 import { emitPrivateData, parsePrivateData } from '#verbs-api/rpcrdma/core/private-data';
@@ -444,6 +445,25 @@ describe('over a daemon', () => {
     // Calls and replies complete as receives.
     const sends = 2 * batches * 16;
     expect((await completions()) - before - sends).toBe(sends / 64);
+    await client.close();
+    await server.close();
+    await provider.close();
+    await rig.stop();
+  });
+
+  it('posts the replies of a burst in parts', async () => {
+    const rig = await DaemonRig.start();
+    const provider = await connectDaemon({ socketPath: rig.socketPath });
+    const { service } = echoService();
+    const server = await listenRpc(provider, service, { host: '127.0.0.1', port: 0 });
+    const { port } = server.address;
+    const client = await connectRpc(provider, { host: '127.0.0.1', port });
+    const posted = vi.spyOn(ClientQP.prototype, 'postSend');
+    await Promise.all(Array.from({ length: 16 }, () => client.call(ECHO, 'NULL', undefined)));
+    const lengths = posted.mock.calls.map(([requests]) => [requests].flat().length);
+    expect(lengths.reduce((sum, length) => sum + length, 0)).toBe(32);
+    expect(Math.max(...lengths)).toBeLessThanOrEqual(4);
+    posted.mockRestore();
     await client.close();
     await server.close();
     await provider.close();

@@ -83,6 +83,12 @@ interface WaitingSend {
 
 /** Timeout of a graceful disconnect. */
 const GRACE_MS = 2000;
+/**
+ * Send work requests that are posted without waiting for the rest of a burst, so that client, devices and server
+ * work on parts of it at the same time instead of one after the other. With 4, NULL calls, 16 at once, are 3 to 7 %
+ * faster than with whole bursts; with 2, 4 %; with 8, not (two cores).
+ */
+const SENDS_PER_POST = 4;
 /** Maximum completions polled at once. */
 const BATCH = { max: 64 } as const;
 /** Consecutive batches before yielding to other work of the process. */
@@ -250,6 +256,11 @@ export class RdmaChannel {
     } finally {
       this.#abandon.delete(abandon);
     }
+  }
+
+  /** Posts everything requested if that is enough for a post. Call it while a burst is being made. */
+  flushPart(): void {
+    if (this.#sends.length >= SENDS_PER_POST) this.flush();
   }
 
   /** Posts everything requested: receives first, since a Send may bring the next message. */

@@ -261,6 +261,7 @@ class RdmaRpcClient implements RpcClient {
         const effect = this.#requester.pollEffect();
         if (effect === undefined) break;
         this.#carryOut(effect);
+        this.#connected?.channel.flushPart();
       }
     } finally {
       this.#draining = false;

@@ -103,6 +103,7 @@ export class ServerConnection {
         const effect = this.#responder.pollEffect();
         if (effect === undefined) break;
         this.#carryOut(effect);
+        this.#parts.channel.flushPart();
       }
     } finally {
       this.#draining = false;
