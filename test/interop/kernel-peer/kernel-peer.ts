@@ -360,11 +360,23 @@ export class Guest implements AsyncDisposable {
     const [, verb = '', rest = ''] = /^(\w+) ?(.*)$/.exec(line) ?? [];
     const [, id = '', value = ''] = /^(\d+) ?(.*)$/.exec(rest) ?? [];
     const process = this.#processes.get(Number(id));
-    if (verb === 'ready') this.#settleReady?.resolve(rest);
-    else if (verb === 'broken') this.#abandon(rest);
-    else if (verb === 'out') process?.handleLine(value);
-    // Scripts that end while the guest shuts down ended because of it.
-    else if (verb === 'exit' && this.#lossReason === undefined) process?.handleExit(Number(value));
+    switch (verb) {
+      case 'ready':
+        this.#settleReady?.resolve(rest);
+        break;
+      case 'broken':
+        this.#abandon(rest);
+        break;
+      case 'out':
+        process?.handleLine(value);
+        break;
+      case 'exit':
+        // Scripts that end while the guest shuts down ended because of it.
+        if (this.#lossReason === undefined) process?.handleExit(Number(value));
+        break;
+      default:
+        this.#abandon(`the guest answered ${JSON.stringify(line)}`);
+    }
   }
 
   async #handleLoss(): Promise<void> {
@@ -437,7 +449,8 @@ function qemuParameters(
     '-device',
     'virtio-serial-pci',
     '-device',
-    'virtconsole,chardev=agent',
+    // No console: Linux drops what a console prints while it lacks memory for the copy.
+    'virtserialport,chardev=agent,name=agent',
     ...folder('host', '/', ',readonly=on'),
     ...(options.share === undefined ? [] : folder('share', options.share, '')),
     '-netdev',
