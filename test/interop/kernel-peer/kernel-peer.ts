@@ -353,12 +353,13 @@ export class Guest implements AsyncDisposable {
   #handleText(text: string): void {
     const lines = (this.#partialLine + text).split('\n');
     this.#partialLine = lines.pop() ?? '';
-    for (const line of lines) this.#handleLine(line.replace(/\r$/, ''));
+    // An empty line ends output without a newline.
+    for (const line of lines) if (line !== '') this.#handleLine(line);
   }
 
   #handleLine(line: string): void {
-    const [, verb = '', rest = ''] = /^(\w+) ?(.*)$/.exec(line) ?? [];
-    const [, id = '', value = ''] = /^(\d+) ?(.*)$/.exec(rest) ?? [];
+    const [, verb = '', rest = ''] = /^(\w+) ?(.*)$/s.exec(line) ?? [];
+    const [, id = '', value = ''] = /^(\d+) ?(.*)$/s.exec(rest) ?? [];
     const process = this.#processes.get(Number(id));
     switch (verb) {
       case 'ready':
