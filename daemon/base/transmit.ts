@@ -27,7 +27,7 @@ export interface Delivery {
 /** The properties of bytes from TCP. */
 export const PLAIN: Delivery = { payloadProtocol: 0, unsealed: false, lent: undefined };
 
-/** Bytes to send. Its owner reuses the record: it is valid until the next poll, even of another stream. */
+/** Bytes to send. Its owner reuses the record: it is valid until the next poll of any stream. */
 export interface Transmit {
   /** Valid until flushed. */
   bytes: Uint8Array;

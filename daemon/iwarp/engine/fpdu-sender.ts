@@ -231,6 +231,7 @@ export class FpduSender implements UlpduWriter {
       // Drop the references, so that the garbage collector can free a chunk that the pool does not keep.
       this.bytes = NO_BYTES;
       TRANSMIT.bytes = NO_BYTES;
+      TRANSMIT.lent = undefined;
     }
   }
 
@@ -248,6 +249,7 @@ export class FpduSender implements UlpduWriter {
     this.#ulpduLength = 0;
     this.bytes = NO_BYTES;
     TRANSMIT.bytes = NO_BYTES;
+    TRANSMIT.lent = undefined;
   }
 
   // Outputs

@@ -36,7 +36,7 @@ export class MpaLayer implements LowerLayer {
   readonly #options: StreamOptions;
   readonly #pool: ChunkPool;
   readonly #crc32c: Crc32c;
-  /** Undefined once it is over, when FPDUs go both ways. */
+  /** Undefined once it has succeeded and FPDUs may go both ways. */
   #startup: Startup | undefined;
   #receiver: FpduReceiver | undefined = undefined;
   #emssBytes: number;

@@ -70,7 +70,7 @@ const SIW_DEAF_AFTER_REPLY = 'siw-deaf-after-reply';
 export class Stream implements StreamPort {
   readonly #options: StreamOptions;
   readonly #lower: LowerLayer;
-  /** A stream has few events in its life: it shares an empty list between them. */
+  /** A stream has few events in its life: between them, all streams share one empty list. */
   #events = NO_EVENTS;
   #state: StateName = 'startup';
   /** For a step of closing, in the states from `draining` to `finished`. */
