@@ -109,7 +109,8 @@ export class ServerConnection {
       this.#draining = false;
     }
     this.#parts.channel.flush();
-    this.#timer.set(this.#responder.nextDeadlineMs);
+    // A failed post ends the connection.
+    if (!this.#over) this.#timer.set(this.#responder.nextDeadlineMs);
   }
 
   #carryOut(effect: ResponderEffect): void {
