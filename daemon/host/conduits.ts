@@ -25,6 +25,8 @@ export interface ConduitsHost extends ConduitHost {
   handleRefused(remote: SocketFacts['remote'], text: string): void;
 }
 
+const NO_CHARGE: Charged = { account: undefined, descriptors: 0, ports: 0 };
+
 export class Conduits {
   readonly #host: ConduitsHost;
   readonly #manager: ConnectionManager;
@@ -35,7 +37,9 @@ export class Conduits {
   readonly #byStream = new Map<StreamPort, Conduit>();
   /** The latest conduit of each QP, also after the QP has detached its stream. */
   readonly #byQP = new WeakMap<ConnectableQP, Conduit>();
-  #lastCharged: Charged = { account: undefined, descriptors: 0, ports: 0 };
+  /** The latest charges. */
+  #accepted = NO_CHARGE;
+  #dialed = NO_CHARGE;
   readonly #dials = new Map<CmEndpoint, { readonly dial: Dial; readonly charged: Charged }>();
 
   /** The tap of `observer` watches every link. */
@@ -111,14 +115,16 @@ export class Conduits {
     }
     const descriptors = hasSocket(incoming) ? 1 : 0;
     if (descriptors > 0) account?.add('descriptors');
-    this.#join(endpoint, link, this.#charged(account, descriptors, 0));
+    this.#accepted = chargeOf(this.#accepted, account, descriptors, 0);
+    this.#join(endpoint, link, this.#accepted);
   }
 
   /** Dials `remote` from the port that the endpoint's id holds. */
   dial(endpoint: CmEndpoint, remote: SocketAddress, now: Micros): void {
     const id = endpoint.id;
     if (id === undefined) return;
-    const charged = this.#charged(id.account, 1, 1);
+    this.#dialed = chargeOf(this.#dialed, id.account, 1, 1);
+    const charged = this.#dialed;
     const connected = (dialed: Link): void => {
       const facts = factsOf(dialed);
       const link = this.#watched(dialed, true, facts);
@@ -163,15 +169,6 @@ export class Conduits {
     this.#dials.delete(endpoint);
     dialing.dial.cancel();
     discharge(dialing.charged);
-  }
-
-  /** Connections of one program share the record. */
-  #charged(account: IdAccount | undefined, descriptors: number, ports: number): Charged {
-    const last = this.#lastCharged;
-    const same =
-      last.account === account && last.descriptors === descriptors && last.ports === ports;
-    if (!same) this.#lastCharged = { account, descriptors, ports };
-    return this.#lastCharged;
   }
 
   #join(endpoint: CmEndpoint, link: Link, charged: Charged): void {
@@ -220,6 +217,17 @@ export class Conduits {
     conduit.charged = undefined;
     this.#shares.leave(conduit.endpoint.remote.address, conduit);
   }
+}
+
+/** The record of a charge; `last` if it is the same, as for connections of one program. */
+function chargeOf(
+  last: Charged,
+  account: IdAccount | undefined,
+  descriptors: number,
+  ports: number,
+): Charged {
+  const same = last.account === account && last.descriptors === descriptors && last.ports === ports;
+  return same ? last : { account, descriptors, ports };
 }
 
 function discharge({ account, descriptors, ports }: Charged): void {
