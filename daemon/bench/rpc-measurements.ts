@@ -3,7 +3,7 @@ import type { Measurement } from './measurement.ts';
 import type { Rig } from './rig.ts';
 
 const NULL_DEPTH = 16;
-/** V8 compiles the path of four processes in the first 100,000 calls. */
+/** V8 compiles the path of four processes in about five rounds of 20,000 calls. */
 const NULL_WARM_UPS = 5;
 /** Outstanding calls, as many as our NFS client has. RDMA Writes use the whole send queue. */
 const BULK_DEPTH = 8;

@@ -130,7 +130,7 @@ export class QPLifecycle<Q extends LifecycleUser> {
   #ird = 0;
   #ord = 0;
   #unsettled: Unsettled = 'nothing';
-  /** Undefined until it fails, since most queue pairs never do. */
+  /** Undefined until there is something to report: most queue pairs never fail. */
   #failure: FailureRecord | undefined = undefined;
   /** The consumer is closing the QP: raise no more events. */
   #closing = false;

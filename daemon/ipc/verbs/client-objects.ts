@@ -173,7 +173,7 @@ export class QpObject extends TagObject {
  */
 export class IdObject extends TagObject implements ListedId {
   readonly kind = 'id';
-  /** Process of its program, once it is listed. */
+  /** Process of its program; 0 while it is not listed. */
   pid = 0;
   /** Its number in the list of ids; undefined while it is not listed. */
   listedNumber: number | undefined = undefined;
