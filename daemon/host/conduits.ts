@@ -37,9 +37,9 @@ export class Conduits {
   readonly #byStream = new Map<StreamPort, Conduit>();
   /** The latest conduit of each QP, also after the QP has detached its stream. */
   readonly #byQP = new WeakMap<ConnectableQP, Conduit>();
-  /** The latest charges. */
-  #accepted = NO_CHARGE;
-  #dialed = NO_CHARGE;
+  /** The latest charges, for reuse. */
+  #acceptCharge = NO_CHARGE;
+  #dialCharge = NO_CHARGE;
   readonly #dials = new Map<CmEndpoint, { readonly dial: Dial; readonly charged: Charged }>();
 
   /** The tap of `observer` watches every link. */
@@ -115,16 +115,16 @@ export class Conduits {
     }
     const descriptors = hasSocket(incoming) ? 1 : 0;
     if (descriptors > 0) account?.add('descriptors');
-    this.#accepted = chargeOf(this.#accepted, account, descriptors, 0);
-    this.#join(endpoint, link, this.#accepted);
+    this.#acceptCharge = chargeOf(this.#acceptCharge, account, descriptors, 0);
+    this.#join(endpoint, link, this.#acceptCharge);
   }
 
   /** Dials `remote` from the port that the endpoint's id holds. */
   dial(endpoint: CmEndpoint, remote: SocketAddress, now: Micros): void {
     const id = endpoint.id;
     if (id === undefined) return;
-    this.#dialed = chargeOf(this.#dialed, id.account, 1, 1);
-    const charged = this.#dialed;
+    this.#dialCharge = chargeOf(this.#dialCharge, id.account, 1, 1);
+    const charged = this.#dialCharge;
     const connected = (dialed: Link): void => {
       const facts = factsOf(dialed);
       const link = this.#watched(dialed, true, facts);

@@ -337,11 +337,6 @@ export class Stream implements StreamPort {
 
   // Startup
 
-  #emit(event: StreamEvent): void {
-    if (this.#events === NO_EVENTS) this.#events = [event];
-    else this.#events.push(event);
-  }
-
   #runLower(now: Micros): void {
     for (;;) {
       const effect = this.#lower.pollEffect();
@@ -574,6 +569,11 @@ export class Stream implements StreamPort {
     this.#nudgeDeadline = NEVER;
     this.#lower.releaseInput();
     this.#emit({ type: 'closed', failure: this.#failure });
+  }
+
+  #emit(event: StreamEvent): void {
+    if (this.#events === NO_EVENTS) this.#events = [event];
+    else this.#events.push(event);
   }
 
   #transition(next: StateName): void {
