@@ -387,6 +387,27 @@ describe.each(Object.entries(WORLDS))('over the %s provider', (_name, makeWorld)
   });
 });
 
+/** A client of an echo server, both on one daemon. */
+async function echoOverDaemon(): Promise<{
+  readonly rig: DaemonRig;
+  readonly client: RpcClient;
+  close(): Promise<void>;
+}> {
+  const rig = await DaemonRig.start();
+  const provider = await connectDaemon({ socketPath: rig.socketPath });
+  const { service } = echoService();
+  const server = await listenRpc(provider, service, { host: '127.0.0.1', port: 0 });
+  const { port } = server.address;
+  const client = await connectRpc(provider, { host: '127.0.0.1', port });
+  const close = async (): Promise<void> => {
+    await client.close();
+    await server.close();
+    await provider.close();
+    await rig.stop();
+  };
+  return { rig, client, close };
+}
+
 describe('over a daemon', () => {
   it('leaves no region behind, whatever was called [RPCR-7-01, RPCR2-3.4.3-01]', async () => {
     const rig = await DaemonRig.start();
@@ -427,12 +448,7 @@ describe('over a daemon', () => {
   });
 
   it('needs a completion for one Send in 64 that only carry a message', async () => {
-    const rig = await DaemonRig.start();
-    const provider = await connectDaemon({ socketPath: rig.socketPath });
-    const { service } = echoService();
-    const server = await listenRpc(provider, service, { host: '127.0.0.1', port: 0 });
-    const { port } = server.address;
-    const client = await connectRpc(provider, { host: '127.0.0.1', port });
+    const { rig, client, close } = await echoOverDaemon();
     const completions = async (): Promise<number> => {
       const { devices } = await queryDaemon('status', {}, { socketPath: rig.socketPath });
       return devices.reduce((sum, { counters }) => sum + (counters['completions'] ?? 0), 0);
@@ -445,28 +461,17 @@ describe('over a daemon', () => {
     // Calls and replies complete as receives.
     const sends = 2 * batches * 16;
     expect((await completions()) - before - sends).toBe(sends / 64);
-    await client.close();
-    await server.close();
-    await provider.close();
-    await rig.stop();
+    await close();
   });
 
   it('posts the replies of a burst in parts', async () => {
-    const rig = await DaemonRig.start();
-    const provider = await connectDaemon({ socketPath: rig.socketPath });
-    const { service } = echoService();
-    const server = await listenRpc(provider, service, { host: '127.0.0.1', port: 0 });
-    const { port } = server.address;
-    const client = await connectRpc(provider, { host: '127.0.0.1', port });
+    const { client, close } = await echoOverDaemon();
     const posted = vi.spyOn(ClientQP.prototype, 'postSend');
     await Promise.all(Array.from({ length: 16 }, () => client.call(ECHO, 'NULL', undefined)));
     const lengths = posted.mock.calls.map(([requests]) => [requests].flat().length);
     expect(lengths.reduce((sum, length) => sum + length, 0)).toBe(32);
     expect(Math.max(...lengths)).toBeLessThanOrEqual(4);
     posted.mockRestore();
-    await client.close();
-    await server.close();
-    await provider.close();
-    await rig.stop();
+    await close();
   });
 });
