@@ -450,7 +450,7 @@ function qemuParameters(
     '-device',
     'virtio-serial-pci',
     '-device',
-    // No console: Linux drops what a console prints while it lacks memory for the copy.
+    // No console: a port has no terminal between the scripts and the harness.
     'virtserialport,chardev=agent,name=agent',
     ...folder('host', '/', ',readonly=on'),
     ...(options.share === undefined ? [] : folder('share', options.share, '')),
