@@ -19,8 +19,11 @@ import type { SendWords } from './send-words.ts';
 const BURST_MIN = 8;
 /** Doorbells for which a streaming program's queue is polled although they announce little work. */
 const STREAM_DOORBELLS = 32;
-/** Consecutive polls without new work after which polling stops: a posting program needs less time. */
-const EMPTY_LOOKS_MAX = 4;
+/**
+ * Consecutive polls without new work after which polling stops. A program that posts needs less time, also if
+ * it shares its core, and a doorbell is a message over a socket. Of 4, 16 and 48, two cores sent most with 16.
+ */
+const EMPTY_LOOKS_MAX = 16;
 
 interface WatchHost {
   /** `now`: the time; by default it reads the clock. */

@@ -114,7 +114,7 @@ describe('a watch of send queues', () => {
     expect(word()).toBe(2);
     posted += 1;
     turn();
-    for (let empty = 0; empty < 10; empty += 1) turn();
+    for (let empty = 0; empty < 20; empty += 1) turn();
     expect([taken, word(), looks.length]).toEqual([BURST + 1, 1, 0]);
     expect(post(1)).toBe(true);
   });
