@@ -20,8 +20,8 @@ const BURST_MIN = 8;
 /** Doorbells for which a streaming program's queue is polled although they announce little work. */
 const STREAM_DOORBELLS = 32;
 /**
- * Consecutive polls without new work after which polling stops. A program that posts needs less time, also if
- * it shares its core, and a doorbell is a message over a socket. Of 4, 16 and 48, two cores sent most with 16.
+ * Consecutive polls without new work after which polling stops, and the program rings again: a message over a
+ * socket. `daemon/host/README.md` compares 4, 16 and 48.
  */
 const EMPTY_LOOKS_MAX = 16;
 

@@ -110,7 +110,7 @@ describe('a watch of send queues', () => {
   it('stops polling a queue that stays empty, and polls once more after it has set the flag', () => {
     post(BURST);
     watch.ring(sends);
-    for (let empty = 0; empty < 3; empty += 1) turn();
+    for (let empty = 0; empty < 15; empty += 1) turn();
     expect(word()).toBe(2);
     posted += 1;
     turn();
